@@ -1,0 +1,265 @@
+/* Offpath, the C interface of a host program.
+ *
+ * A host program connects to an agent, announces memory once, and from then on only stores a few
+ * words into its own memory to have data moved: the agent pulls and pushes, one-sided.
+ *
+ *     ofp_channel *channel;
+ *     ofp_error error;
+ *     if (ofp_connect(NULL, NULL, &channel, &error)) { fprintf(stderr, "%s\n", error.message); ... }
+ *     ofp_column columns[] = {{.name = "id", .format = "i"}, {.name = "x", .format = "+w:3g"}};
+ *     ofp_stream *stream;
+ *     ofp_stream_open_columns(channel, "particles", columns, 2, &options, &stream, &error);
+ *     const void *data[] = {id, x};
+ *     uint64_t ticket;
+ *     ofp_send_columns(stream, data, n, "step0", "rank0", 0, &ticket, &error);
+ *     ... compute on something else ...
+ *     ofp_wait_pulled(stream, ticket, 1000000000, &error);     // id and x are mine again
+ *
+ * Conventions
+ *   - Every call that can fail returns OFP_OK (0) or an ofp_code, and fills `error` if it is not NULL.
+ *     Nothing throws or aborts across this interface.
+ *   - Times are nanoseconds. A deadline argument `wait_ns` is how long to wait from now; 0 does not
+ *     wait at all, OFP_FOREVER waits without end.
+ *   - Lengths are bytes where the name ends in _bytes, rows otherwise.
+ *   - A channel may be used by several threads. A forked child must open its own (OFP_FORKED).
+ *   - The library starts no thread on a one-sided link; over TCP it runs one (ofp_channel_info says so).
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef OFFPATH_OFFPATH_H
+#define OFFPATH_OFFPATH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OFP_API __attribute__((visibility("default")))
+
+#define OFP_VERSION_MAJOR 0
+#define OFP_VERSION_MINOR 1
+#define OFP_VERSION_PATCH 0
+
+#define OFP_FOREVER ((int64_t)-1)
+
+typedef enum ofp_code {
+  OFP_OK = 0,
+  OFP_WOULD_BLOCK = 1,   /* no room in the ring, or no credit; nothing was sent, try again */
+  OFP_TIMEOUT = 2,       /* the deadline passed; the operation goes on */
+  OFP_INVALID = 3,
+  OFP_NOT_FOUND = 4,
+  OFP_EXISTS = 5,
+  OFP_SCHEMA = 6,        /* the data does not fit the schema */
+  OFP_TOO_LARGE = 7,
+  OFP_STALE = 8,         /* the memory was withdrawn or announced anew */
+  OFP_UNANNOUNCED = 9,
+  OFP_UNREADABLE = 10,   /* announced, but no longer there */
+  OFP_DENIED = 11,
+  OFP_VERSION = 12,
+  OFP_PEER_LOST = 13,    /* the agent is gone; every lease has ended */
+  OFP_PROTOCOL = 14,
+  OFP_FORKED = 15,
+  OFP_NO_MEMORY = 16,
+  OFP_NO_SPACE = 17,
+  OFP_IO = 18,
+  OFP_UNSUPPORTED = 19,
+  OFP_CLOSED = 20,
+  OFP_CANCELLED = 21
+} ofp_code;
+
+typedef struct ofp_error {
+  int32_t code;
+  char message[508]; /* names the field and both values; ends with NUL */
+} ofp_error;
+
+typedef struct ofp_channel ofp_channel;
+typedef struct ofp_stream ofp_stream;
+typedef struct ofp_range ofp_range;     /* application memory the agent may read */
+typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
+typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
+typedef struct ofp_listing ofp_listing;
+
+/* ---- library -------------------------------------------------------------------------------- */
+
+OFP_API const char *ofp_version(void);
+OFP_API const char *ofp_code_name(int32_t code);
+
+/* ---- channel -------------------------------------------------------------------------------- */
+
+typedef struct ofp_connect_options {
+  uint32_t struct_bytes;        /* sizeof(ofp_connect_options) */
+  const char *name;             /* what the agent calls this program; NULL: the program's own name */
+  const char *key_file;         /* shared key for TCP; NULL: OFFPATH_KEY_FILE */
+  const char *tls_ca_file;      /* TLS for TCP if set; NULL: OFFPATH_TLS_CA_FILE */
+  int64_t wait_ns;              /* for the connection and handshake; 0: 5 s */
+  uint32_t request_ring_slots;  /* power of two, 64-byte slots; 0: 4096 */
+  uint64_t staging_bytes_max;   /* bound of the staging memory for snapshots and staged links; 0: 1 GiB */
+  uint32_t force_staging;       /* copy through staging although direct reads are permitted */
+} ofp_connect_options;
+
+/* `address`: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
+OFP_API int ofp_connect(const char *address, const ofp_connect_options *options, ofp_channel **channel,
+                        ofp_error *error);
+/* Waits until the agent has let go of every lease (at most one second), then frees everything. */
+OFP_API void ofp_close(ofp_channel *channel);
+
+typedef struct ofp_channel_info {
+  uint32_t struct_bytes;
+  uint32_t one_sided;         /* the agent reads without this program's help */
+  uint32_t staged;            /* the library copies through staging: direct reads are not permitted */
+  uint32_t threads;           /* threads the library runs for this channel: 0, or 1 over TCP */
+  char link[16];              /* "local", "tcp" */
+  char link_reason[240];      /* why this link, and why staged if it is */
+  char agent_name[64];
+  char agent_version[32];
+  uint64_t agent_incarnation;
+  int64_t agent_pid;          /* 0 where unknown */
+  uint64_t memory_bytes_max;  /* what the agent may hold in all */
+  uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel */
+} ofp_channel_info;
+OFP_API int ofp_channel_info_get(ofp_channel *channel, ofp_channel_info *info, ofp_error *error);
+
+/* A descriptor that becomes readable when something happened on the channel after ofp_arm; poll it, do
+ * not read it; then call ofp_poll. It belongs to the channel. */
+OFP_API int ofp_event_fd(ofp_channel *channel);
+/* Asks to be woken (event fd) when `ticket` of `stream` is pulled, or stored if `stored` is not 0. */
+OFP_API int ofp_arm(ofp_stream *stream, uint64_t ticket, int stored, ofp_error *error);
+/* Looks at what the agent wrote; never blocks. Returns OFP_PEER_LOST when the agent is gone. */
+OFP_API int ofp_poll(ofp_channel *channel, ofp_error *error);
+/* One round trip through the rings. Fills the agent's clock at the time it saw the request (meaningful
+ * on one machine only) and the time the reply was seen here; both CLOCK_MONOTONIC nanoseconds. */
+OFP_API int ofp_probe(ofp_channel *channel, int64_t wait_ns, int64_t *seen_ns, int64_t *returned_ns, ofp_error *error);
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Announces memory where it lies. The agent may read it, never write it, until ofp_range_retire. */
+OFP_API int ofp_range_announce(ofp_channel *channel, const void *base, uint64_t length_bytes, ofp_range **range,
+                               ofp_error *error);
+/* The memory moved or changed its size (realloc): same handle, new place. Sends that named the old place
+ * and have not been pulled fail with OFP_STALE. */
+OFP_API int ofp_range_reannounce(ofp_range *range, const void *base, uint64_t length_bytes, ofp_error *error);
+/* Waits until no posted send uses it, then withdraws it. The handle is freed, whatever is returned. */
+OFP_API int ofp_range_retire(ofp_range *range, int64_t wait_ns, ofp_error *error);
+
+/* Memory the agent may read and write. Zeroed, page aligned. */
+OFP_API int ofp_alloc(ofp_channel *channel, uint64_t length_bytes, ofp_segment **segment, ofp_error *error);
+OFP_API void *ofp_segment_data(ofp_segment *segment);
+OFP_API uint64_t ofp_segment_bytes(const ofp_segment *segment);
+OFP_API void ofp_free(ofp_segment *segment);
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+struct ArrowSchema; /* Arrow C data interface */
+struct ArrowArray;
+struct ArrowArrayStream;
+
+typedef struct ofp_stream_options {
+  uint32_t struct_bytes;
+  const char *pool;         /* where frames go: "local:/name"; NULL: "local:/" + stream name */
+  const char *destination;  /* "native" "arrays" "record-batch" "ipc" "ipc-page" "c-abi" "agent-serialise"
+                               "serialised" (one buffer that is an Arrow IPC stream already); NULL: "ipc-page" */
+  uint64_t rows_max;        /* the largest batch; sends beyond it fail */
+  uint64_t keep;            /* frames the pool keeps, the oldest leave; 0: all */
+  uint32_t ranks, rank;     /* of a parallel program, for ofp_step_end; 0 and 0: alone */
+} ofp_stream_options;
+
+typedef struct ofp_column {
+  const char *name;
+  const char *format;     /* Arrow C data interface: "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row */
+  uint32_t stride_bytes;  /* from one row's value to the next; 0: dense. {x,y,z} of x[n][3] as three columns: 24 */
+} ofp_column;
+
+/* Fixed-width columns without nulls: what simulations have. */
+OFP_API int ofp_stream_open_columns(ofp_channel *channel, const char *name, const ofp_column *columns,
+                                    uint32_t columns_count, const ofp_stream_options *options, ofp_stream **stream,
+                                    ofp_error *error);
+/* Any schema (the struct schema of a record batch). Not consumed; the caller releases it. */
+OFP_API int ofp_stream_open(ofp_channel *channel, const char *name, const struct ArrowSchema *schema,
+                            const ofp_stream_options *options, ofp_stream **stream, ofp_error *error);
+/* Ends the stream; frames stay in their pool. Waits until its leases have ended, at most `wait_ns`. */
+OFP_API int ofp_stream_close(ofp_stream *stream, int64_t wait_ns, ofp_error *error);
+
+enum {
+  OFP_SEND_WAIT = 1,     /* wait for ring space and credit instead of OFP_WOULD_BLOCK */
+  OFP_SEND_SNAPSHOT = 2, /* copy into staging now: the arrays are the program's again at return */
+  OFP_SEND_ANNOUNCE = 4  /* announce memory that is not announced yet (once; found again by address) */
+};
+
+/* Posts one batch. `data[i]` points at the first value of column i; `rows` values each. Returns at once;
+ * until `ticket` is pulled the memory must neither change nor be freed. Keys of at most 255 bytes. */
+OFP_API int ofp_send_columns(ofp_stream *stream, const void *const *data, uint64_t rows, const char *row_key,
+                             const char *column_key, uint32_t flags, uint64_t *ticket, ofp_error *error);
+/* Posts one batch of any schema. Not consumed; keep it alive until pulled. */
+OFP_API int ofp_send(ofp_stream *stream, const struct ArrowArray *batch, const char *row_key, const char *column_key,
+                     uint32_t flags, uint64_t *ticket, ofp_error *error);
+
+/* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility.
+ * An operation that failed is reported by these two with its own error, once it is over. */
+OFP_API int ofp_wait_pulled(ofp_stream *stream, uint64_t ticket, int64_t wait_ns, ofp_error *error);
+OFP_API int ofp_wait_stored(ofp_stream *stream, uint64_t ticket, int64_t wait_ns, ofp_error *error);
+/* The newest tickets reached; two loads. */
+OFP_API uint64_t ofp_pulled(const ofp_stream *stream);
+OFP_API uint64_t ofp_stored(const ofp_stream *stream);
+/* Bytes that may be sent before a send would block. */
+OFP_API uint64_t ofp_credit_bytes(const ofp_stream *stream);
+
+/* This rank has posted everything of step `row_key`. The step's frames become visible to readers when
+ * all ranks of the stream's pool have said so. */
+OFP_API int ofp_step_end(ofp_stream *stream, const char *row_key, uint64_t *ticket, ofp_error *error);
+
+/* ---- plain movement ------------------------------------------------------------------------- */
+
+typedef struct ofp_piece {
+  const void *source;     /* announced memory, or a segment's */
+  uint64_t length_bytes;
+  uint64_t target_offset; /* in the object */
+} ofp_piece;
+
+enum {
+  OFP_MOVE_CREATE = 0, /* a new object of `object_bytes`; bytes no piece covers are zero */
+  OFP_MOVE_UPDATE = 1  /* an object that is there already, in place */
+};
+
+/* Gathers pieces into one object of a pool. `stream` is an open stream of destination "native"; its pool,
+ * credit and completion line are used. */
+OFP_API int ofp_move(ofp_stream *stream, const ofp_piece *pieces, uint32_t pieces_count, uint64_t object_bytes,
+                     const char *row_key, const char *column_key, uint32_t mode, uint32_t flags, uint64_t *ticket,
+                     ofp_error *error);
+
+/* ---- reading back --------------------------------------------------------------------------- */
+
+/* The object's bytes, read-only, without a copy on one machine. Waits until it is there. */
+OFP_API int ofp_pool_get(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
+                         int64_t wait_ns, ofp_frame **frame, ofp_error *error);
+OFP_API const void *ofp_frame_data(const ofp_frame *frame);
+OFP_API uint64_t ofp_frame_bytes(const ofp_frame *frame);
+OFP_API uint64_t ofp_frame_rows(const ofp_frame *frame);
+OFP_API int ofp_frame_is_arrow(const ofp_frame *frame); /* the bytes are an Arrow IPC stream */
+OFP_API int ofp_frame_mapped(const ofp_frame *frame);   /* the agent's own pages */
+OFP_API void ofp_frame_release(ofp_frame *frame);
+
+typedef struct ofp_entry {
+  const char *row_key, *column_key;
+  uint64_t bytes, rows, sequence; /* sequence: order of storing */
+} ofp_entry;
+/* Objects whose keys match the globs (NULL: all), in order of storing. */
+OFP_API int ofp_pool_list(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                          int64_t wait_ns, ofp_listing **listing, ofp_error *error);
+OFP_API uint64_t ofp_listing_count(const ofp_listing *listing);
+OFP_API int ofp_listing_entry(const ofp_listing *listing, uint64_t index, ofp_entry *entry);
+OFP_API void ofp_listing_free(ofp_listing *listing);
+
+/* Removes matching objects; `dropped` gets their number. */
+OFP_API int ofp_pool_drop(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                          int64_t wait_ns, uint64_t *dropped, ofp_error *error);
+/* Writes the pool's frames, in order of storing, to `fd` as one Arrow IPC stream. On one machine the agent
+ * does it through a duplicate of the descriptor (this program's rights, the agent's time); over TCP the
+ * library does. `written_bytes` may be NULL. */
+OFP_API int ofp_pool_write(ofp_channel *channel, const char *pool, int fd, int64_t wait_ns, uint64_t *written_bytes,
+                           ofp_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

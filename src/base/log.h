@@ -1,0 +1,24 @@
+// One logger: a level and a sink, set once by the program's main. The library and the agent write
+// the same lines; the agent's sink is spdlog, the host library's is standard error or the user's.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace offpath {
+
+enum class LogLevel : int { debug, info, warning, error, off };
+
+using LogSink = void (*)(LogLevel level, std::string_view line, void* context);
+
+void set_log(LogLevel level, LogSink sink, void* context) noexcept;  // before threads start
+[[nodiscard]] bool log_enabled(LogLevel level) noexcept;
+void log_line(LogLevel level, std::string_view line) noexcept;
+
+template <class... Args>
+void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace offpath

@@ -1,0 +1,149 @@
+// The link: ways to the other side's memory. Read this first, then local_link.h, then tcp_link.h.
+//
+// A link has two ends. The host's end offers memory: it allocates segments and lets ranges be read. The
+// agent's end reaches it: reads from ranges and segments, writes to segments only. The host's end has no
+// operation by which agent memory could be reached.
+//
+// | link          | segments                    | ranges               | proof of life       |
+// |---------------|-----------------------------|----------------------|---------------------|
+// | local_link    | sealed memfds, mapped twice | process_vm_readv     | pidfd and socket    |
+// | tcp_link      | framed reads and writes     | framed reads         | socket              |
+// | verbs_link    | RDMA READ and WRITE         | RDMA READ            | queue pair, socket  |
+// | loopback_link | same process, virtual time  | same                 | the test decides    |
+//
+// Neither end starts a thread, except the host's end of tcp_link, which has to serve its memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "wire/control.h"
+#include "wire/region.h"
+
+namespace offpath::link {
+
+using wire::RegionId;
+
+struct LinkTraits {
+  std::string name;        // "local", "tcp", "verbs", "loopback"
+  bool one_sided = false;  // the agent needs no help of the host's processor
+  bool staged = false;     // ranges cannot be read: the host copies through segments
+  unsigned host_threads = 0;
+  std::string reason;      // why this link and these answers, in a sentence
+};
+
+// A read: region memory -> `to`. The region is named as the request named it; the link checks it against
+// what was announced (Error::unannounced, stale, too_large), whatever the channel checked before.
+struct ReadPiece {
+  RegionId region;
+  std::uint32_t generation;
+  std::uint64_t offset;
+  std::byte* to;
+  std::uint64_t length;
+};
+
+struct WritePiece {
+  RegionId segment;
+  std::uint64_t offset;
+  const std::byte* from;  // stays valid until the completion
+  std::uint64_t length;
+};
+
+struct LinkEvent {
+  enum class Kind { read_done, write_done, woken, offered, closed } kind;
+  std::uint64_t token = 0;  // of the read or write; the number of the offer
+  Status status;            // of the operation; of `closed`: why
+  Fd fd;                    // offered: a descriptor the host wants the agent to use
+};
+
+// The agent's end. Used by one thread; nothing blocks.
+class AgentLink {
+ public:
+  virtual ~AgentLink() = default;
+  [[nodiscard]] virtual const LinkTraits& traits() const = 0;
+
+  // Ranges arrive through the request ring. Announcing an id again replaces it. Segments arrive by themselves.
+  virtual Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                              std::uint32_t key) = 0;
+  virtual Status detach_range(RegionId range, std::uint32_t generation) = 0;
+
+  // The agent's own view of a segment, empty where it cannot be mapped. Valid until the link closes or
+  // the segment is withdrawn; what is read there may change at any time.
+  [[nodiscard]] virtual MutableBytes mapped(RegionId segment) = 0;
+
+  // One logical transfer each; completes by an event with `token`, and only if the host was alive after it.
+  // Pieces are used during the call only; the memory they name until the event. Reads and writes posted
+  // one after another may complete in any order, writes become visible in the order posted.
+  virtual void read(std::uint64_t token, std::span<const ReadPiece> pieces) = 0;
+  virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
+
+  virtual void wake() = 0;                                      // makes a sleeping host look
+  virtual Status hand_over(std::uint64_t ticket, int fd) = 0;   // a duplicate of `fd` to the host; unsupported remotely
+
+  // Events since the last call, at most events.size(). After `closed` nothing follows.
+  virtual std::size_t poll(TimeNs now, std::span<LinkEvent> events) = 0;
+  // Readable when poll would return something: for a loop that wants to sleep. -1: poll only.
+  [[nodiscard]] virtual int event_fd() const = 0;
+  // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
+  [[nodiscard]] virtual int life_fd() const { return -1; }
+  virtual void close() = 0;
+};
+
+// Memory from HostLink::allocate: zeroed, page aligned, unmapped when destroyed.
+class SegmentMemory {
+ public:
+  SegmentMemory() = default;
+  SegmentMemory(std::byte* data, std::uint64_t length, Fd fd) noexcept : data_(data), length_(length), fd_(std::move(fd)) {}
+  SegmentMemory(SegmentMemory&& other) noexcept { *this = std::move(other); }
+  SegmentMemory& operator=(SegmentMemory&& other) noexcept;
+  ~SegmentMemory();
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t length_ = 0;
+  Fd fd_;  // the memfd, where there is one
+};
+
+// The host's end. Calls come under the channel's lock; only `wait` may block without it.
+class HostLink {
+ public:
+  virtual ~HostLink() = default;
+  [[nodiscard]] virtual const LinkTraits& traits() const = 0;
+  [[nodiscard]] virtual const wire::Welcome& welcome() const = 0;
+  // The channel segment, allocated by the link because the handshake announces it.
+  [[nodiscard]] virtual MutableBytes channel_memory() = 0;
+
+  virtual Result<SegmentMemory> allocate(std::uint64_t length) = 0;
+  // Returns when the agent has it, so that a request may name it.
+  virtual Status announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) = 0;
+  virtual void retire_segment(RegionId segment) = 0;
+  // Makes a range readable; returns the key to be put into the announcement (0 where there is none).
+  virtual Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                               std::uint64_t length) = 0;
+  virtual void retire_range(RegionId range, std::uint32_t generation) = 0;
+
+  virtual void wake() = 0;  // makes a sleeping agent look
+  // Sleeps until woken, something arrived, or the deadline; spurious returns are allowed.
+  virtual void wait(TimeNs deadline) = 0;
+  // A descriptor that becomes readable when the agent woke this program or is gone.
+  [[nodiscard]] virtual int event_fd() const = 0;
+  // Clears the event, then looks at the socket without blocking; fails when the agent is gone.
+  virtual Status look() = 0;
+  virtual Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) = 0;  // what hand_over sent
+  virtual Status offer(std::uint64_t number, int fd) = 0;                         // unsupported remotely
+  // In a forked child: gives up what is inherited without telling the agent anything.
+  virtual void abandon() = 0;
+  virtual void close() = 0;
+};
+
+}  // namespace offpath::link

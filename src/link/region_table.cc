@@ -1,0 +1,60 @@
+#include "link/region_table.h"
+
+#include "base/bytes.h"
+
+namespace offpath::link {
+
+using wire::RegionId;
+
+Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                           std::uint32_t key) {
+  const std::uint32_t index = id & ~wire::segment_flag;
+  if (index >= regions_max) return fail(Error::too_large, "region number {}, at most {} are allowed", index, regions_max - 1);
+  std::uint64_t end = 0;
+  if (!checked_add(base, length, end))
+    return fail(Error::invalid, "region {}: base {:#x} plus length {} is beyond the address space", index, base, length);
+  auto& regions = wire::is_segment(id) ? segments_ : ranges_;
+  if (index >= regions.size()) regions.resize(index + 1);
+  Region& region = regions[index];
+  if (!region.live) ++live_;
+  region = {generation, true, base, length, key};
+  return {};
+}
+
+Status RegionTable::detach(RegionId id, std::uint32_t generation) {
+  auto& regions = wire::is_segment(id) ? segments_ : ranges_;
+  const std::uint32_t index = id & ~wire::segment_flag;
+  if (index >= regions.size() || !regions[index].live) return fail(Error::unannounced, "region {} is not announced", index);
+  if (regions[index].generation != generation)
+    return fail(Error::stale, "region {} is at generation {}, generation {} was withdrawn", index,
+                regions[index].generation, generation);
+  regions[index].live = false;
+  --live_;
+  return {};
+}
+
+Result<const Region*> RegionTable::resolve(RegionId id, std::uint32_t generation, std::uint64_t offset,
+                                           std::uint64_t length) const {
+  const auto& regions = table(id);
+  const std::uint32_t index = id & ~wire::segment_flag;
+  const char* kind = wire::is_segment(id) ? "segment" : "range";
+  if (index >= regions.size() || (!regions[index].live && regions[index].generation == 0 && regions[index].length == 0))
+    return fail(Error::unannounced, "{} {} was never announced", kind, index);
+  const Region& region = regions[index];
+  if (!region.live || region.generation != generation)
+    return fail(Error::stale, "{} {}: generation {} was named, {} {}", kind, index, generation,
+                region.live ? "it is announced as generation" : "it was withdrawn at generation", region.generation);
+  std::uint64_t end = 0;
+  if (!checked_add(offset, length, end) || end > region.length)
+    return fail(Error::too_large, "{} {}: offset {} and length {} reach beyond its {} bytes", kind, index, offset, length,
+                region.length);
+  return &region;
+}
+
+const Region* RegionTable::find(RegionId id) const noexcept {
+  const auto& regions = table(id);
+  const std::uint32_t index = id & ~wire::segment_flag;
+  return index < regions.size() && regions[index].live ? &regions[index] : nullptr;
+}
+
+}  // namespace offpath::link

@@ -1,0 +1,85 @@
+// The channel segment: one piece of host memory that holds both rings and the completion lines.
+//
+//   offset                     what                   written by
+//   0                          TailLine               host      request ring's tail, reply ring's head
+//   64                         AgentLine              agent     request ring's head, asleep flag
+//   128                        ReplyTailLine          agent     reply ring's tail
+//   4096                       request slots          host
+//   + request_slots * 64       reply slots            agent
+//   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream
+//
+// Positions count slots since the beginning and never wrap; the slot is position modulo ring size, the
+// lap is position / ring size + 1. The host writes slots, then the tail with release order.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/slot.h"
+
+namespace offpath::wire {
+
+struct alignas(64) TailLine {
+  std::uint64_t tail;        // request slots published
+  std::uint64_t reply_head;  // reply slots taken
+  std::uint64_t reserved[6];
+};
+static_assert(sizeof(TailLine) == 64);
+
+struct alignas(64) AgentLine {
+  std::uint64_t head;    // request slots the agent has copied out: free again
+  std::uint64_t asleep;  // 1: the agent wants a wake after the next tail
+  std::uint64_t reserved[6];
+};
+static_assert(sizeof(AgentLine) == 64);
+
+struct alignas(64) ReplyTailLine {
+  std::uint64_t tail;  // reply slots published
+  std::uint64_t reserved[7];
+};
+static_assert(sizeof(ReplyTailLine) == 64);
+
+// One for each stream. Words only grow. `credit` is the sum of charges (wire/charge.h) the stream may
+// have sent since it was opened.
+struct alignas(64) CompletionLine {
+  std::uint64_t pulled;
+  std::uint64_t stored;
+  std::uint64_t credit;
+  std::uint64_t reserved[5];
+};
+static_assert(sizeof(CompletionLine) == 64);
+
+struct ChannelLayout {
+  std::uint32_t request_slots = 4096;
+  std::uint32_t reply_slots = 2048;
+  std::uint32_t streams_max = 1024;
+
+  static constexpr std::uint64_t tail_line = 0;
+  static constexpr std::uint64_t agent_line = 64;
+  static constexpr std::uint64_t reply_tail_line = 128;
+  static constexpr std::uint64_t request_ring = 4096;
+
+  [[nodiscard]] constexpr std::uint64_t reply_ring() const noexcept { return request_ring + request_slots * slot_bytes; }
+  [[nodiscard]] constexpr std::uint64_t completion_lines() const noexcept {
+    return reply_ring() + reply_slots * slot_bytes;
+  }
+  [[nodiscard]] constexpr std::uint64_t completion_line(std::uint32_t stream) const noexcept {
+    return completion_lines() + stream * sizeof(CompletionLine);
+  }
+  [[nodiscard]] constexpr std::uint64_t total_bytes() const noexcept {
+    return align_up(completion_lines() + streams_max * sizeof(CompletionLine), page_bytes);
+  }
+};
+
+inline constexpr std::uint32_t ring_slots_min = 64;
+inline constexpr std::uint32_t ring_slots_max = 1u << 20;
+inline constexpr std::uint32_t streams_max_max = 1u << 16;
+
+// Of a layout another process asked for.
+[[nodiscard]] Status check_layout(const ChannelLayout& layout);
+
+// Slots an entry may take: half the ring, so that one entry never waits for itself.
+[[nodiscard]] constexpr std::uint64_t entry_slots_max(std::uint64_t ring_slots) noexcept { return ring_slots / 2; }
+
+}  // namespace offpath::wire
