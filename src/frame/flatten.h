@@ -1,0 +1,72 @@
+// One batch as addresses: what a host program posts, and what the agent plans from. Nothing is
+// copied, and no value is read but the first and last offset of variable-size arrays.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "frame/c_data.h"
+#include "frame/layout.h"
+
+namespace offpath::frame {
+
+// As in an IPC field node.
+struct NodeShape {
+  std::int64_t length = 0;
+  std::int64_t null_count = 0;  // -1: not known; the agent counts when the bitmap has arrived
+
+  bool operator==(const NodeShape&) const = default;
+};
+static_assert(sizeof(NodeShape) == 16);
+
+inline constexpr std::int64_t unknown_nulls = -1;
+
+// One buffer where it lies in the program that owns it. Fixed layout: it may be sent as it is.
+//
+//   0  address       u64
+//   8  bytes         u64   how many to read there; 0: the buffer is absent
+//  16  stride_bytes  u32   0: values side by side. Otherwise from one value to the next one, in an array
+//                          of records; a boolean is then a byte per value. Only values and bits
+//  20  bit_offset    u8    validity and bits: where in the first byte the first bit is, 0..7
+//  21  rebase        u8    offsets: 1 if the first one is not 0
+//  22  zero          u16
+struct BufferSource {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t stride_bytes = 0;
+  std::uint8_t bit_offset = 0;
+  std::uint8_t rebase = 0;
+  std::uint16_t zero = 0;
+
+  bool operator==(const BufferSource&) const = default;
+};
+static_assert(sizeof(BufferSource) == 24);
+
+// Reusable: a second batch of the same layout allocates nothing.
+struct BatchView {
+  std::int64_t rows = 0;
+  std::vector<NodeShape> nodes;        // as Layout::nodes
+  std::vector<BufferSource> buffers;   // as Layout::buffers
+};
+
+// `batch` is a struct array with the layout's columns (a record batch as Arrow libraries export it).
+// It may be sliced, and so may any of its children: bytes are trimmed to what the slice shows,
+// bitmaps keep a bit offset, offsets keep their values and are marked for rebasing.
+// What does not fit the layout is Error::schema with the path and both values.
+[[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view);
+
+// A column of plain memory, such as a NumPy array or a simulation's own.
+struct PlainColumn {
+  std::uint64_t address = 0;        // of the first value
+  std::uint32_t stride_bytes = 0;   // as in BufferSource
+  std::uint64_t validity = 0;       // address of its bitmap; 0: no nulls
+  std::int64_t null_count = 0;      // read only with a bitmap; -1: not known
+};
+
+// Columns of fixed width, boolean, or fixed_list of fixed width (whose values lie one list after
+// the other): rows and addresses tell everything. One entry in `columns` for each column.
+[[nodiscard]] Status flatten_plain(const Layout& layout, std::int64_t rows, std::span<const PlainColumn> columns,
+                                   BatchView& view);
+
+}  // namespace offpath::frame

@@ -1,0 +1,74 @@
+// A schema flattened the way Arrow IPC stores a batch: nodes and buffers, depth first.
+//
+// A frame has one part for the rows and one for every dictionary column's values. Part 0 is the
+// rows; the dictionaries follow in the order in which they are written, the inner ones first, and
+// the dictionary in part p has the id p - 1. Nodes and buffers are numbered through all parts.
+//
+//   schema                         nodes                        buffers
+//   id   int64                     0 id        part 0           0 validity  1 values
+//   pos  fixed_list[3]<float64>    1 pos                        2 validity
+//                                  2 pos.item                   3 validity  4 values
+//   kind dictionary<int8, utf8>    3 kind                       5 validity  6 values
+//                                  4 kind (its values)  part 1  7 validity  8 offsets32  9 data
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "frame/schema.h"
+
+namespace offpath::frame {
+
+enum class BufferKind : std::uint8_t {
+  validity,   // a bit for every value, set if it is not null; absent (no bytes) without nulls
+  bits,       // a bit for every value of a boolean
+  values,     // value_bytes for every value
+  offsets32,  // length + 1 offsets into the data or the child
+  offsets64,
+  data,       // the bytes of binary and utf8 values
+};
+
+inline constexpr std::uint32_t none = 0xFFFFFFFF;
+
+struct NodeLayout {
+  std::uint32_t parent = none;      // node, or none for a column or a dictionary's values
+  std::uint32_t children = 0;       // direct ones; the first is the next node
+  std::uint32_t end = 0;            // one past the last descendant: the next sibling, if there is one
+  std::uint32_t buffer = 0;         // the first of its buffers
+  std::uint32_t buffers = 0;        // how many; the first is the validity
+  std::uint32_t value_bytes = 0;    // fixed-width types; 0 otherwise
+  std::uint32_t list_size = 0;      // fixed_list
+  std::uint32_t dictionary = 0;     // the part that holds its dictionary; 0: no dictionary column
+  Type type = Type::null;
+  bool nullable = true;
+};
+
+struct BufferLayout {
+  std::uint32_t node = 0;
+  BufferKind kind = BufferKind::validity;
+};
+
+struct PartLayout {
+  std::uint32_t node_begin = 0, node_end = 0;
+  std::uint32_t buffer_begin = 0, buffer_end = 0;
+};
+
+struct Layout {
+  std::vector<NodeLayout> nodes;
+  std::vector<BufferLayout> buffers;
+  std::vector<PartLayout> parts;    // [0] the rows, then the dictionaries as written
+  std::vector<std::uint32_t> columns;  // the node of each top-level field
+  std::vector<std::string> names;   // of each node, for errors
+
+  // Every column is of a fixed width, or a fixed_list of such, so the number of rows alone tells
+  // the size of every buffer.
+  bool fixed = false;
+};
+
+[[nodiscard]] Result<Layout> make_layout(const Schema& schema);
+
+// "pos.item": what an error calls a node.
+[[nodiscard]] std::string path_of(const Layout& layout, std::uint32_t node);
+
+}  // namespace offpath::frame

@@ -1,0 +1,106 @@
+// A schema as plain values: read from the Arrow C data interface, sent between processes as a
+// few bytes, written as an IPC schema message (template.h).
+//
+// Read in this order: schema.h (what the columns are), layout.h (the nodes and buffers they are
+// stored in), flatten.h (where one batch's buffers lie), template.h (a stream's constant bytes),
+// plan.h (where everything goes in a frame), adjust.h (the steps that change bytes),
+// c_arrays.h (the same as C structs), parse.h (a frame read back).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "frame/c_data.h"
+
+namespace offpath::frame {
+
+// The numbers cross processes (encode): new types go at the end.
+enum class Type : std::uint8_t {
+  null,
+  boolean,
+  int8, int16, int32, int64,
+  uint8, uint16, uint32, uint64,
+  float16, float32, float64,
+  decimal32, decimal64, decimal128, decimal256,
+  date32, date64,
+  time32, time64,
+  timestamp,
+  duration,
+  interval_months, interval_day_time, interval_month_day_nano,
+  fixed_binary,
+  binary, utf8, large_binary, large_utf8,
+  list, large_list, fixed_list, structure, map,
+};
+inline constexpr int types_count = static_cast<int>(Type::map) + 1;
+
+enum class Unit : std::uint8_t { second, millisecond, microsecond, nanosecond };
+
+struct KeyValue {
+  std::string key;
+  std::string value;
+  bool operator==(const KeyValue&) const = default;
+};
+
+struct Field {
+  std::string name;
+  Type type = Type::null;       // of a dictionary column: the type of its indices
+  Unit unit = Unit::second;     // time32, time64, timestamp, duration
+  bool nullable = true;
+  bool keys_sorted = false;     // map
+  bool ordered = false;         // dictionary
+  std::int32_t width = 0;       // fixed_binary: bytes in a value; fixed_list: values in a list
+  std::int32_t precision = 0;   // decimals
+  std::int32_t scale = 0;       // decimals
+  std::string timezone;         // timestamp; empty: naive
+  std::vector<KeyValue> metadata;
+  std::vector<Field> children;
+  std::vector<Field> dictionary;  // none, or one: the type of the values the indices stand for
+
+  bool operator==(const Field&) const = default;
+};
+
+struct Schema {
+  std::vector<Field> fields;
+  std::vector<KeyValue> metadata;
+
+  bool operator==(const Schema&) const = default;
+};
+
+// What a schema may be at most. Bounds on what another process may make us build.
+inline constexpr int depth_max = 32;                              // nesting of fields
+inline constexpr std::size_t fields_max = 4096;                   // in the whole tree
+inline constexpr std::size_t name_bytes_max = 4096;               // of a field or a time zone
+inline constexpr std::size_t metadata_entries_max = 1024;         // of one field
+inline constexpr std::size_t schema_bytes_max = 1024 * 1024;      // encoded
+
+[[nodiscard]] std::string_view type_name(Type type) noexcept;
+
+// What a person reads in an error: "fixed_list[3]<float64>", "dictionary<int32, utf8>".
+[[nodiscard]] std::string describe(const Field& field);
+
+// Bytes of one value of a fixed-width type; 0 for every other type, boolean included.
+[[nodiscard]] std::uint32_t value_bytes_of(const Field& field) noexcept;
+
+// Is it a schema that can be stored: children where they belong, widths and precisions in range,
+// within the bounds above. Everything below returns only schemas that pass.
+[[nodiscard]] Status check(const Schema& schema);
+
+// The struct schema of a record batch, as every Arrow library exports it. Types that are not
+// stored here (unions, views, run-end encoding) are Error::unsupported, named by path and format.
+[[nodiscard]] Result<Schema> import_schema(const ArrowSchema& schema);
+
+// The bytes a schema crosses processes in; equal schemas have equal bytes.
+//
+//   schema    u32 magic "OFPS" | u16 version | u16 zero | u32 bytes in all | metadata | u16 fields | field...
+//   field     u8 type | u8 flags | u8 unit | u8 zero | i32 width | i32 precision | i32 scale
+//             | text name | text timezone | metadata | u16 children | field... | field if flags has dictionary
+//   metadata  u16 entries | { u32 bytes, key | u32 bytes, value }...
+//   text      u16 bytes | bytes
+[[nodiscard]] std::vector<std::byte> encode(const Schema& schema);
+[[nodiscard]] Result<Schema> decode(Bytes bytes);  // any bytes whatsoever
+
+}  // namespace offpath::frame
