@@ -54,8 +54,8 @@ tl::unexpected<Failure> fail_errno(int error_number, std::string_view call) {
   return fail(from_errno(error_number), "{}: {}", call, message);
 }
 
-void assertion_failed(const char* expression, std::source_location where) noexcept {
-  std::fprintf(stderr, "offpath: bug: %s:%u: assertion failed: %s\n", where.file_name(), where.line(), expression);
+void assertion_failed(const char* expression, const char* file, unsigned line) noexcept {
+  std::fprintf(stderr, "offpath: bug: %s:%u: assertion failed: %s\n", file, line, expression);
   std::abort();
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,10 +80,8 @@ template <class... Args>
   target = std::move(*result)
 #define OFP_ASSIGN(target, expression) OFP_ASSIGN_(OFP_CONCAT(ofp_result_, __LINE__), target, expression)
 
-[[noreturn]] void assertion_failed(const char* expression, std::source_location where) noexcept;
-#define OFP_ASSERT(expression)                                                         \
-  (static_cast<bool>(expression)                                                       \
-       ? void(0)                                                                       \
-       : ::offpath::assertion_failed(#expression, std::source_location::current()))
+[[noreturn]] void assertion_failed(const char* expression, const char* file, unsigned line) noexcept;
+#define OFP_ASSERT(expression) \
+  (static_cast<bool>(expression) ? void(0) : ::offpath::assertion_failed(#expression, __FILE__, __LINE__))
 
 }  // namespace offpath

@@ -1,0 +1,27 @@
+# The C SDK: what a C, C++ or Fortran program needs to be built on an installed Offpath. The shared
+# library is the target `offpath` of src/host.
+if(NOT TARGET offpath)
+  return()
+endif()
+include(CMakePackageConfigHelpers)
+
+set_target_properties(offpath PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                      INSTALL_RPATH "$ORIGIN")
+if(NOT SKBUILD)
+  set(offpath_export EXPORT offpathTargets)
+endif()
+install(TARGETS offpath ${offpath_export} LIBRARY DESTINATION ${OFFPATH_LIB_DIR} COMPONENT sdk
+        NAMELINK_COMPONENT sdk INCLUDES DESTINATION ${OFFPATH_INCLUDE_DIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/offpath DESTINATION ${OFFPATH_INCLUDE_DIR} COMPONENT sdk)
+
+if(NOT SKBUILD)
+  set(package_dir ${OFFPATH_LIB_DIR}/cmake/offpath)
+  install(EXPORT offpathTargets NAMESPACE offpath:: DESTINATION ${package_dir} COMPONENT sdk)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/offpathConfig.cmake.in
+    ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/offpath.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake ${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake
+          DESTINATION ${package_dir} COMPONENT sdk)
+  install(FILES ${PROJECT_BINARY_DIR}/sdk/offpath.pc DESTINATION ${OFFPATH_LIB_DIR}/pkgconfig COMPONENT sdk)
+endif()

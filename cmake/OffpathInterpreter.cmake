@@ -1,0 +1,25 @@
+# Which Python: the one given, else the clone's own environment, else what is on the PATH. Its
+# environment provides libarrow (pyarrow), nanobind and the programs of the end-to-end tests.
+if(NOT DEFINED Python_EXECUTABLE AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
+endif()
+set(Python_FIND_VIRTUALENV FIRST)
+set(python_components Interpreter)
+if(OFFPATH_PYTHON)
+  list(APPEND python_components Development.Module)
+endif()
+find_package(Python 3.11 COMPONENTS ${python_components})
+if(OFFPATH_PYTHON AND NOT Python_FOUND)
+  message(FATAL_ERROR "OFFPATH_PYTHON=ON needs Python 3.11 or newer with its headers (Debian: python3-dev); "
+                      "install them, run ./dev build, or set OFFPATH_PYTHON=OFF")
+endif()
+
+# offpath_ask_python(VARIABLE CODE): what CODE prints, or an empty string.
+function(offpath_ask_python variable code)
+  set(answer "")
+  if(Python_Interpreter_FOUND)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "${code}" OUTPUT_VARIABLE answer ERROR_QUIET
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
+  set(${variable} "${answer}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,172 @@
+# The functions every folder's CMakeLists.txt is written with.
+
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# What every target of this project is compiled with.
+add_library(offpath_flags INTERFACE)
+target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
+target_include_directories(offpath_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(offpath_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -fvisibility=hidden>
+  $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+  $<$<AND:$<BOOL:${OFFPATH_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(OFFPATH_SANITIZE)
+  target_compile_options(offpath_flags INTERFACE
+    -fsanitize=${OFFPATH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(offpath_flags INTERFACE -fsanitize=${OFFPATH_SANITIZE})
+endif()
+if(OFFPATH_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "OFFPATH_FUZZ=ON needs clang, not ${CMAKE_CXX_COMPILER_ID}: cmake --preset fuzz")
+  endif()
+  target_compile_options(offpath_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(offpath_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# ThreadSanitizer's fixed shadow addresses collide with strong address randomisation.
+set(offpath_test_launcher "")
+if(OFFPATH_SANITIZE MATCHES "thread")
+  find_program(SETARCH setarch REQUIRED)
+  set(offpath_test_launcher ${SETARCH} -R)
+endif()
+set(offpath_sanitizer_environment
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+# offpath_library(NAME SOURCES … [DEPENDS …]): the static library offpath_NAME of one folder.
+# A dependency is the short name of a folder (base, wire) or any target.
+function(offpath_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  offpath_no_leftovers("offpath_library(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  add_library(offpath_${name} STATIC ${arg_SOURCES})
+  add_library(offpath::${name} ALIAS offpath_${name})
+  offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
+endfunction()
+
+# offpath_program(NAME SOURCES … [DEPENDS …] [NO_INSTALL]): a program, installed into bin/.
+function(offpath_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_INSTALL" "" "SOURCES;DEPENDS")
+  offpath_no_leftovers("offpath_program(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  add_executable(${name} ${arg_SOURCES})
+  offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
+                        INSTALL_RPATH "${OFFPATH_PROGRAM_RPATH}")
+  if(NOT arg_NO_INSTALL)
+    install(TARGETS ${name} RUNTIME DESTINATION ${OFFPATH_BIN_DIR} COMPONENT programs)
+  endif()
+endfunction()
+
+# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e threaded …] [ARGUMENTS …] [TIMEOUT seconds])
+#
+# A GoogleTest program, run by ctest as one test. The first label defaults to unit. Tests that run threads
+# carry the label threaded as well: the tsan preset runs these. Such labels also name build targets,
+# tests_<label>, so that a preset builds no more than it runs.
+function(offpath_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
+  offpath_no_leftovers("offpath_test(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT OFFPATH_TESTS)
+    return()
+  endif()
+  if(NOT arg_LABELS OR arg_LABELS STREQUAL "threaded")
+    list(PREPEND arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  offpath_link(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
+           --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+                       ENVIRONMENT "${offpath_sanitizer_environment};OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR}")
+  offpath_add_to_groups(${name} tests ${arg_LABELS})
+endfunction()
+
+# offpath_fuzzer(NAME SOURCES … [DEPENDS …] [MAX_BYTES n]): a libFuzzer program, built when OFFPATH_FUZZ is on.
+# Inputs that once failed lie in NAME_corpus/ beside it and are run first.
+function(offpath_fuzzer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "MAX_BYTES" "SOURCES;DEPENDS")
+  offpath_no_leftovers("offpath_fuzzer(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT OFFPATH_FUZZ)
+    return()
+  endif()
+  if(NOT arg_MAX_BYTES)
+    set(arg_MAX_BYTES 4096)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  set(found ${PROJECT_BINARY_DIR}/fuzz/${name}_found)
+  file(MAKE_DIRECTORY ${found})
+  set(corpora ${found})
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}_corpus)
+    list(APPEND corpora ${CMAKE_CURRENT_SOURCE_DIR}/${name}_corpus)
+  endif()
+  math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 60")
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -max_len=${arg_MAX_BYTES}
+           -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout} ENVIRONMENT "${offpath_sanitizer_environment}")
+  offpath_add_to_groups(${name} fuzzers)
+endfunction()
+
+# offpath_python_module(NAME SOURCES … [DEPENDS …]): a nanobind extension module inside the package offpath.
+function(offpath_python_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  offpath_no_leftovers("offpath_python_module(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT OFFPATH_PYTHON)
+    return()
+  endif()
+  if(NOT COMMAND nanobind_add_module)
+    offpath_ask_python(nanobind_ROOT "import nanobind; print(nanobind.cmake_dir())")
+    find_package(nanobind CONFIG REQUIRED)
+  endif()
+  nanobind_add_module(${name} NB_STATIC NOMINSIZE ${arg_SOURCES})
+  offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/offpath
+                        INSTALL_RPATH "${OFFPATH_MODULE_RPATH}")
+  install(TARGETS ${name} LIBRARY DESTINATION ${OFFPATH_SITE_DIR}/offpath COMPONENT python)
+endfunction()
+
+# Links by short folder name where there is such a library, and compiles with the project's flags.
+function(offpath_link target scope)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:offpath_flags>)
+  target_link_libraries(${target} ${scope} fmt::fmt-header-only tl::expected Threads::Threads)
+  foreach(dependency IN LISTS ARGN)
+    if(TARGET offpath_${dependency})
+      target_link_libraries(${target} ${scope} offpath_${dependency})
+    elseif(TARGET ${dependency})
+      target_link_libraries(${target} ${scope} ${dependency})
+    else()
+      message(FATAL_ERROR "${target} DEPENDS on ${dependency}: neither a folder listed before it nor a target")
+    endif()
+  endforeach()
+endfunction()
+
+function(offpath_add_to_groups target)
+  foreach(group IN LISTS ARGN)
+    if(NOT group MATCHES "^(tests|fuzzers)$")
+      set(group tests_${group})
+    endif()
+    if(NOT TARGET ${group})
+      add_custom_target(${group})
+    endif()
+    add_dependencies(${group} ${target})
+  endforeach()
+endfunction()
+
+function(offpath_no_leftovers call leftovers missing)
+  if(leftovers OR missing)
+    message(FATAL_ERROR "${call}: unknown arguments '${leftovers}', keywords without values '${missing}'")
+  endif()
+endfunction()
