@@ -1,0 +1,223 @@
+// What the rings carry: requests of the host (EntryKind) and replies of the agent (ReplyKind).
+//
+// Each kind has a plain struct, an `encode` that appends it to bytes, and a `decode_…` that checks bytes
+// another process wrote: lengths, counts and enumerations, never the meaning. Strings and spans of a decoded
+// struct point into the bytes it was decoded from, which are the decoder's own copy.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/region.h"
+#include "wire/slot.h"
+
+namespace offpath::wire {
+
+enum class EntryKind : std::uint8_t {
+  announce_range = 1,
+  retire_range = 2,
+  open_stream = 3,
+  close_stream = 4,
+  send = 5,
+  move = 6,
+  step_end = 7,
+  wake_at = 8,
+  need_credit = 9,
+  probe = 10,
+  pool_get = 11,
+  pool_list = 12,
+  pool_drop = 13,
+  pool_write = 14,
+  release = 15,
+};
+
+enum class ReplyKind : std::uint8_t {
+  failed = 1,
+  opened = 2,
+  probed = 3,
+  got = 4,
+  listed = 5,
+  done = 6,
+};
+
+inline constexpr std::size_t key_bytes_max = 255;
+inline constexpr std::size_t name_bytes_max = 255;
+inline constexpr std::uint32_t buffers_max = 4000;  // of one send; entry_bytes_max bounds it as well
+
+enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
+inline constexpr std::uint8_t destinations = 8;
+[[nodiscard]] std::string_view destination_name(Destination destination) noexcept;
+[[nodiscard]] Result<Destination> parse_destination(std::string_view name);  // the error lists all names
+
+// ---- requests
+
+struct AnnounceRange {
+  RegionId range;
+  std::uint32_t generation;
+  std::uint64_t base;
+  std::uint64_t length;
+  std::uint32_t key;
+};
+
+struct RetireRange {
+  RegionId range;
+  std::uint32_t generation;
+};
+
+struct OpenStream {
+  std::uint32_t stream;
+  Destination destination;
+  std::uint64_t rows_max;
+  std::uint64_t keep;  // frames the pool keeps; 0: all
+  std::uint32_t ranks;
+  std::uint32_t rank;
+  std::string_view name;
+  std::string_view pool;
+  std::vector<std::uint32_t> strides;  // one for each top-level field, or none at all
+  Bytes schema;                        // frame::encode
+};
+
+struct CloseStream {
+  std::uint32_t stream;
+};
+
+struct Node {
+  std::uint64_t length;
+  std::uint64_t null_count;
+};
+static_assert(sizeof(Node) == 16);
+
+// One batch. With no nodes, every node has `rows` rows and no nulls, and `buffers` are the value buffers of
+// the leaf columns only: fixed-width columns without validity. Otherwise nodes and buffers are all of the
+// template's, dictionaries first, in the order of frame::Template.
+struct Send {
+  std::uint32_t stream;
+  std::uint64_t rows;
+  std::string_view row_key;
+  std::string_view column_key;
+  std::vector<Node> nodes;
+  std::vector<BufferRef> buffers;
+};
+
+struct MovePiece {
+  BufferRef source;
+  std::uint64_t target_offset;
+};
+static_assert(sizeof(MovePiece) == 32);
+
+struct Move {
+  std::uint32_t stream;
+  bool update;  // an object that is there already
+  std::uint64_t object_bytes;
+  std::string_view row_key;
+  std::string_view column_key;
+  std::vector<MovePiece> pieces;
+};
+
+struct StepEnd {
+  std::uint32_t stream;
+  std::string_view row_key;
+};
+
+struct WakeAt {
+  std::uint32_t stream;  // any_reply: the ticket is of a request that gets a reply
+  bool stored;
+  std::uint64_t ticket;
+};
+inline constexpr std::uint32_t any_reply = 0xFFFF'FFFFu;
+inline constexpr std::uint32_t credit_wake = 0xFFFF'FFFEu;  // wakes when any credit of the channel grew
+
+struct NeedCredit {
+  std::uint32_t stream;
+  std::uint64_t total;  // the credit word the host waits for
+};
+
+struct PoolGet {
+  std::string_view pool;
+  std::string_view row_key;
+  std::string_view column_key;
+  std::int64_t wait_ns;  // how long the agent may hold the request until the object is there
+  RegionId segment;      // where to push the bytes; 0: hand over a descriptor
+};
+
+struct PoolList {
+  std::string_view pool;
+  std::string_view row_glob;
+  std::string_view column_glob;
+  std::uint64_t after;  // sequence of the last entry known; 0: from the beginning
+};
+
+struct PoolDrop {
+  std::string_view pool;
+  std::string_view row_glob;
+  std::string_view column_glob;
+};
+
+struct PoolWrite {
+  std::string_view pool;
+  std::uint64_t offer;  // number of the descriptor offered on the control socket
+};
+
+struct Release {
+  std::uint64_t lease;
+};
+
+// ---- replies
+
+struct Failed {
+  std::uint32_t stream;  // any_reply where no stream is concerned
+  Error code;
+  std::string_view message;
+};
+
+struct Opened {
+  std::uint32_t stream;
+  std::uint64_t charge_base;  // see charge below
+};
+
+struct Probed {
+  std::int64_t seen_ns;
+};
+
+struct Got {
+  enum class How : std::uint8_t { descriptor, pushed, needs_segment } how;
+  bool arrow;
+  std::uint64_t lease;   // to be released; 0: none
+  std::uint64_t length;  // bytes of the object
+  std::uint64_t rows;
+};
+
+struct ListedEntry {
+  std::uint64_t sequence;
+  std::uint64_t bytes;
+  std::uint64_t rows;
+  std::string_view row_key;
+  std::string_view column_key;
+};
+
+struct Listed {
+  bool more;
+  std::vector<ListedEntry> entries;
+};
+
+struct Done {
+  std::uint64_t value;
+};
+
+// What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
+[[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
+
+#define OFFPATH_MESSAGES(X) \
+  X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
+  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+#define X(Message)                                              \
+  void encode(const Message& message, std::vector<std::byte>& to); \
+  [[nodiscard]] Status decode(Bytes payload, Message& message);
+OFFPATH_MESSAGES(X)
+#undef X
+
+}  // namespace offpath::wire
