@@ -1,0 +1,81 @@
+// What a benchmark needs to know of the machine and do to it: cores, caches, CPU time, memory of a process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace offpath::bench {
+
+// Size of the largest cache of CPU 0 as /sys says it; 32 MiB where it does not.
+[[nodiscard]] std::uint64_t last_level_cache_bytes();
+// "AMD EPYC, 2 cores, Linux 6.1.0, 24 GiB".
+[[nodiscard]] std::string machine_description();
+
+// The calling thread and those it starts run on `core` alone.
+[[nodiscard]] Status pin_to_core(int core);
+
+// CPU time of a whole process (0: this one), all its threads, in nanoseconds.
+[[nodiscard]] Result<std::int64_t> process_cpu_ns(pid_t pid);
+// Resident memory of a process (0: this one), from /proc/PID/status, where every user may read it.
+[[nodiscard]] Result<std::uint64_t> process_resident_bytes(pid_t pid);
+
+// The time-stamp counter as a clock for events of tens of nanoseconds: reading CLOCK_MONOTONIC costs as much as
+// what is measured. Calibrated once against CLOCK_MONOTONIC; falls back to it where there is no counter.
+[[nodiscard]] std::uint64_t ticks() noexcept;
+[[nodiscard]] double ns_per_tick();
+
+void sleep_ns(TimeNs duration_ns) noexcept;
+
+// Anonymous, page-aligned memory with every page touched by the constructor. Move-only.
+class Pages {
+ public:
+  enum class Kind { anonymous, shared_file };  // shared_file: a memfd, as an agent's frames are
+
+  Pages() = default;
+  [[nodiscard]] static Result<Pages> map(std::uint64_t length_bytes, Kind kind = Kind::anonymous);
+  Pages(Pages&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), length_bytes_(std::exchange(other.length_bytes_, 0)) {}
+  Pages& operator=(Pages&& other) noexcept;
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return length_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t length_bytes_ = 0;
+};
+
+// Equal buffers that together exceed the last-level cache, used in turn, so that no source is read
+// from the cache. One allocation; buffer i starts at i * stride (+ `misalign_bytes`).
+class RotatedBuffers {
+ public:
+  // As many as fill `working_set_bytes`, at least one.
+  [[nodiscard]] static Result<RotatedBuffers> make(std::uint64_t buffer_bytes, std::uint64_t working_set_bytes,
+                                                   std::uint64_t misalign_bytes = 0);
+
+  [[nodiscard]] std::byte* next() noexcept;
+  [[nodiscard]] std::byte* at(std::size_t index) const noexcept;
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  Pages pages_;
+  std::uint64_t stride_bytes_ = 0;
+  std::uint64_t misalign_bytes_ = 0;
+  std::size_t count_ = 0;
+  std::size_t turn_ = 0;
+};
+// The working set RotatedBuffers is meant for on this machine.
+[[nodiscard]] std::uint64_t beyond_cache_bytes();
+
+}  // namespace offpath::bench
