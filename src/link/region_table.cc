@@ -9,7 +9,10 @@ using wire::RegionId;
 Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                            std::uint32_t key) {
   const std::uint32_t index = id & ~wire::segment_flag;
-  if (index >= regions_max) return fail(Error::too_large, "region number {}, at most {} are allowed", index, regions_max - 1);
+  if (index >= wire::regions_max)
+    return fail(Error::too_large, "region number {}, at most {} are allowed", index, wire::regions_max - 1);
+  if (length > wire::region_bytes_max)
+    return fail(Error::too_large, "region {}: {} bytes, at most {} are allowed", index, length, wire::region_bytes_max);
   std::uint64_t end = 0;
   if (!checked_add(base, length, end))
     return fail(Error::invalid, "region {}: base {:#x} plus length {} is beyond the address space", index, base, length);

@@ -19,8 +19,6 @@ struct Region {
 
 class RegionTable {
  public:
-  static constexpr std::uint32_t regions_max = 1u << 20;  // of each kind, for one channel
-
   Status attach(wire::RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length, std::uint32_t key);
   Status detach(wire::RegionId id, std::uint32_t generation);
 

@@ -117,7 +117,7 @@ Result<SegmentNotice> decode_segment_notice(Bytes payload) {
   OFP_TRY(finish(reader, "segment notice"));
   if (!is_segment(notice.region))
     return fail(Error::protocol, "segment notice: region {:#x} is not a segment's number", notice.region);
-  if (notice.length == 0 || notice.length > buffer_length_max)
+  if (notice.length == 0 || notice.length > region_bytes_max)
     return fail(Error::protocol, "segment notice: a length of {} bytes", notice.length);
   return notice;
 }

@@ -96,7 +96,6 @@ void encode(const OpenStream& m, std::vector<std::byte>& to) {
   w.put(m.rank);
   w.put_text(m.name);
   w.put_text(m.pool);
-  put_array(w, m.strides);
   w.put(static_cast<std::uint32_t>(m.schema.size()));
   w.put_bytes(m.schema);
 }
@@ -111,7 +110,6 @@ Status decode(Bytes payload, OpenStream& m) {
   m.rank = r.take<std::uint32_t>();
   m.name = r.take_text();
   m.pool = r.take_text();
-  take_array(r, m.strides);
   m.schema = r.take_bytes(r.take<std::uint32_t>());
   OFP_TRY(finish(r, "stream opening"));
   if (destination >= destinations) return fail(Error::protocol, "stream opening: destination number {}", destination);

@@ -46,7 +46,7 @@ enum class ReplyKind : std::uint8_t {
 
 inline constexpr std::size_t key_bytes_max = 255;
 inline constexpr std::size_t name_bytes_max = 255;
-inline constexpr std::uint32_t buffers_max = 4000;  // of one send; entry_bytes_max bounds it as well
+inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
 
 enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
 inline constexpr std::uint8_t destinations = 8;
@@ -77,8 +77,7 @@ struct OpenStream {
   std::uint32_t rank;
   std::string_view name;
   std::string_view pool;
-  std::vector<std::uint32_t> strides;  // one for each top-level field, or none at all
-  Bytes schema;                        // frame::encode
+  Bytes schema;        // frame::encode; empty: plain bytes (native, serialised)
 };
 
 struct CloseStream {
@@ -86,8 +85,8 @@ struct CloseStream {
 };
 
 struct Node {
-  std::uint64_t length;
-  std::uint64_t null_count;
+  std::int64_t length;
+  std::int64_t null_count;  // -1: not known
 };
 static_assert(sizeof(Node) == 16);
 
@@ -107,7 +106,7 @@ struct MovePiece {
   BufferRef source;
   std::uint64_t target_offset;
 };
-static_assert(sizeof(MovePiece) == 32);
+static_assert(sizeof(MovePiece) == 40);
 
 struct Move {
   std::uint32_t stream;

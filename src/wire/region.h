@@ -13,18 +13,29 @@ inline constexpr RegionId channel_segment = segment_flag;
 [[nodiscard]] constexpr bool is_segment(RegionId id) noexcept { return (id & segment_flag) != 0; }
 
 // A piece of the other side's memory as a request names it.
+//
+//   0  region        u32
+//   4  generation    u32   0 for segments
+//   8  offset        u64   from the region's base
+//  16  length        u64   bytes from there; 0: the buffer is absent
+//  24  stride_bytes  u32   0: values side by side; otherwise from one value to the next, in an array of records
+//  28  bit_offset    u8    bitmaps: where in the first byte the first bit is, 0..7
+//  29  rebase        u8    offsets: 1 if the first one is not 0
+//  30  zero          u16
 struct BufferRef {
-  RegionId region;
-  std::uint32_t generation;  // 0 for segments
-  std::uint64_t offset;      // from the region's base
-  std::uint64_t length;      // low 56 bits: bytes; high 8 bits: bit offset (0..7) of a bitmap
+  RegionId region = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint32_t stride_bytes = 0;
+  std::uint8_t bit_offset = 0;
+  std::uint8_t rebase = 0;
+  std::uint16_t zero = 0;
 };
-static_assert(sizeof(BufferRef) == 24);
+static_assert(sizeof(BufferRef) == 32);
 
-inline constexpr std::uint64_t buffer_length_max = (1ull << 56) - 1;
-[[nodiscard]] constexpr std::uint64_t buffer_length(const BufferRef& ref) noexcept { return ref.length & buffer_length_max; }
-[[nodiscard]] constexpr unsigned buffer_bit_offset(const BufferRef& ref) noexcept {
-  return static_cast<unsigned>(ref.length >> 56);
-}
+// Bounds of what a region may be, so that a region's number and an offset fit one word.
+inline constexpr std::uint64_t region_bytes_max = 1ull << 43;
+inline constexpr std::uint32_t regions_max = 1u << 20;  // of each kind, for one channel
 
 }  // namespace offpath::wire

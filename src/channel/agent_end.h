@@ -1,0 +1,194 @@
+// The agent's end of a channel: looks at the host's ring, pulls, and writes what it owes.
+//
+// A state machine over an AgentLink: it is polled with the time, hands requests and completions to its handler,
+// and never blocks. Where the link maps segments a look is one load; otherwise ring, replies and completion lines
+// are read and written by operations of the link. Belongs to one loop.
+//
+// The order of one poll, and why:
+//   1. link events      completions free buffers and advance lines; a closed link ends everything else
+//   2. ring             new requests, at most look_slots_max, so that one host cannot hold up the others
+//   3. one pull slice   512 KiB, so that a batch of 1 GiB holds nobody up between looks
+//   4. lines, replies   whatever the steps above changed, written together
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "channel/ring.h"
+#include "link/link.h"
+#include "wire/channel_layout.h"
+#include "wire/message.h"
+
+namespace offpath::channel {
+
+class AgentEnd;
+
+// What a channel tells its owner. Calls come from within AgentEnd::poll.
+class AgentEvents {
+ public:
+  virtual ~AgentEvents() = default;
+  // A request other than those the channel serves itself (ranges, wakes, probes).
+  virtual void on_request(AgentEnd& channel, const Entry& request, TimeNs now) = 0;
+  // A pull or push ended. A pull counts only if the host was alive after it.
+  virtual void on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) = 0;
+  virtual void on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) = 0;
+  // The last call for this channel. Nothing that was pulled to is written to any more.
+  virtual void on_closed(AgentEnd& channel, const Failure& why, TimeNs now) = 0;
+};
+
+struct AgentEndOptions {
+  std::uint64_t pull_slice_bytes = 512 * 1024;
+  unsigned pulls_outstanding = 8;  // slices posted at a time where the link completes later
+  unsigned look_slots_max = 256;
+  TimeNs idle_before_sleep_ns = millisecond_ns;
+};
+
+struct AgentEndCounters {
+  std::uint64_t requests = 0, replies = 0, pulls = 0, pushes = 0, bytes_pulled = 0, bytes_pushed = 0;
+  std::uint64_t looks = 0, wakes_sent = 0, sleeps = 0, failures = 0;
+};
+
+class AgentEnd {
+ public:
+  AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<link::AgentLink> link,
+           const wire::ChannelLayout& layout, AgentEvents& events, const AgentEndOptions& options = {});
+  ~AgentEnd();
+
+  // True if it did something: poll again soon.
+  bool poll(TimeNs now);
+
+  // Sleeping: called when polls have found nothing for idle_before_sleep_ns. Sets the asleep flag, looks once more;
+  // true when it is safe to sleep on descriptors(). poll() after a wake makes it awake again.
+  [[nodiscard]] bool fall_asleep(TimeNs now);
+  [[nodiscard]] bool asleep() const noexcept { return sleep_ == Sleep::asleep; }
+  // The earliest time poll() has to be called although nothing happened; `never` if there is none.
+  [[nodiscard]] TimeNs idle_since() const noexcept { return idle_since_; }
+
+  // Pulls of one channel are served in order. Pieces stay the channel's until on_transfer.
+  void pull(std::uint64_t token, std::vector<link::ReadPiece> pieces);
+  // Writes to segments of the host, before any reply or line that follows.
+  void push(std::uint64_t token, std::vector<link::WritePiece> pieces);
+  // Gives up what is not posted yet; on_transfer comes with Error::cancelled. Posted slices finish first.
+  void cancel(std::uint64_t token);
+
+  void set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept;
+  void set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept;
+  void set_credit(std::uint32_t stream, std::uint64_t total) noexcept;
+  void reset_line(std::uint32_t stream) noexcept;  // before a stream's number is used again
+  template <class Message>
+  void reply(wire::ReplyKind kind, std::uint64_t ticket, const Message& message) {
+    scratch_.clear();
+    wire::encode(message, scratch_);
+    reply_bytes(kind, ticket, scratch_);
+  }
+  // `stream` is wire::any_reply where no stream is concerned.
+  void reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure);
+  [[nodiscard]] Status hand_over(std::uint64_t ticket, int fd) { return link_->hand_over(ticket, fd); }
+
+  // Ends the channel: on_closed follows from the next poll.
+  void close(Failure why);
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& program() const noexcept { return program_; }
+  [[nodiscard]] const link::LinkTraits& traits() const { return link_->traits(); }
+  [[nodiscard]] link::AgentLink& link() noexcept { return *link_; }
+  [[nodiscard]] const wire::ChannelLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const AgentEndCounters& counters() const noexcept { return counters_; }
+
+ private:
+  enum class Sleep { awake, falling, looking, asleep };
+
+  struct Pull {
+    std::uint64_t token;
+    std::vector<link::ReadPiece> pieces;
+    std::size_t piece = 0;        // the next one to post
+    std::uint64_t offset = 0;     // within it
+    unsigned outstanding = 0;     // slices posted
+    bool all_posted = false;
+    Status status;
+  };
+  struct Line {
+    wire::CompletionLine words{};
+    bool dirty = false;
+  };
+  struct Wake {
+    std::uint32_t stream;
+    bool stored;
+    std::uint64_t ticket;
+  };
+  struct Answer {
+    wire::ReplyKind kind;
+    std::uint64_t ticket;
+    std::vector<std::byte> payload;
+  };
+
+  bool take_link_events(TimeNs now);
+  void take_completion(std::uint64_t token, Status status, TimeNs now);
+  bool look(TimeNs now);
+  bool look_mapped(TimeNs now);
+  void post_look(bool after_wake);
+  bool finish_look(Status status, TimeNs now);
+  [[nodiscard]] Status take_slot(const wire::Slot& slot, TimeNs now);
+  [[nodiscard]] Status serve(const Entry& entry, TimeNs now);
+  bool post_pull_slices();
+  bool post_slice(Pull& pull);
+  void finish_pulls(TimeNs now);
+  bool flush(TimeNs now);
+  bool flush_mapped();
+  bool flush_remote();
+  bool write_replies();
+  void reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload);
+  [[nodiscard]] bool wake_due(const Wake& wake) const noexcept;
+  bool settle_wakes();
+  void end(TimeNs now);
+  Line& line(std::uint32_t stream) noexcept;
+
+  std::uint64_t number_;
+  std::string program_;
+  std::unique_ptr<link::AgentLink> link_;
+  wire::ChannelLayout layout_;
+  AgentEvents& events_;
+  AgentEndOptions options_;
+  std::byte* mapped_ = nullptr;  // the channel segment where the link maps it
+
+  EntryReader requests_;
+  std::uint64_t tail_ = 0;          // request tail as last seen
+  std::uint64_t reply_head_ = 0;    // as last seen
+  std::uint64_t head_written_ = 0;  // request head the host knows
+  bool looking_ = false;            // a remote look is under way
+  bool look_again_ = false;
+  std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;
+  std::vector<std::byte> look_buffer_;  // tail line, then slots
+
+  RingWriter replies_;
+  std::vector<std::byte> reply_mirror_;  // where the reply ring is composed when it is not mapped
+  std::uint64_t reply_written_ = 0;      // position the host knows
+  std::deque<Answer> answers_;           // waiting for room in the reply ring
+  std::deque<std::uint64_t> answered_;   // tickets in the ring since the last flush, for wakes on replies
+  std::vector<Line> lines_;
+  std::vector<std::uint32_t> dirty_;
+  std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
+  bool flushing_ = false;
+  std::vector<Wake> wakes_;
+  bool credit_grew_ = false;
+
+  std::deque<Pull> pulls_;
+  unsigned slices_outstanding_ = 0;
+  std::uint64_t pushes_outstanding_ = 0;
+
+  Sleep sleep_ = Sleep::awake;
+  std::byte asleep_word_[8]{};
+  TimeNs idle_since_ = 0;
+  std::vector<std::byte> scratch_;
+  AgentEndCounters counters_;
+  bool closed_ = false, closing_ = false;
+  Failure why_{Error::closed, "closed"};
+};
+
+}  // namespace offpath::channel

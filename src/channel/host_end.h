@@ -1,0 +1,183 @@
+// The host's end of a channel. Posting is a few stores to the program's own memory; everything else it
+// learns by looking at memory the agent writes. Read wire/channel_layout.h first, then this, then agent_end.h.
+//
+// Thread-safe: every public call takes the channel's lock; waiting releases it. A forked child gets
+// Error::forked from every call.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "channel/ring.h"
+#include "link/link.h"
+#include "wire/channel_layout.h"
+#include "wire/message.h"
+
+namespace offpath::channel {
+
+using wire::BufferRef;
+using wire::RegionId;
+
+// A page that a forked child sees as zero (MADV_WIPEONFORK): tells a child from its parent by one load.
+class ForkMark {
+ public:
+  ForkMark();
+  ~ForkMark();
+  ForkMark(const ForkMark&) = delete;
+  ForkMark& operator=(const ForkMark&) = delete;
+  [[nodiscard]] bool in_child() const noexcept { return *mark_ == 0; }
+
+ private:
+  volatile std::uint64_t* mark_;
+};
+
+struct Reply {
+  wire::ReplyKind kind;
+  std::vector<std::byte> payload;
+};
+
+// Where a posted ticket stands.
+enum class Progress { pulled, stored };
+
+struct HostCounters {
+  std::uint64_t posted = 0;
+  std::uint64_t bytes_posted = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t wakes_sent = 0;
+};
+
+class HostEnd {
+ public:
+  // The clock is monotonic_ns, or virtual time in a simulation.
+  using Clock = TimeNs (*)(void* context);
+
+  HostEnd(std::unique_ptr<link::HostLink> link, const wire::ChannelLayout& layout, Clock clock = nullptr,
+          void* clock_context = nullptr);
+  ~HostEnd();
+
+  // ---- memory
+  struct RangeName {
+    RegionId region;
+    std::uint32_t generation;
+  };
+  [[nodiscard]] Result<RangeName> announce(const void* base, std::uint64_t length);
+  // The same number, the next generation; what was posted with the old name and not pulled fails as stale.
+  [[nodiscard]] Result<RangeName> reannounce(RangeName range, const void* base, std::uint64_t length);
+  // Waits until no posted request uses it.
+  [[nodiscard]] Status retire(RangeName range, TimeNs deadline);
+
+  [[nodiscard]] Result<RegionId> allocate(std::uint64_t length, TimeNs deadline);
+  [[nodiscard]] MutableBytes segment(RegionId region);
+  void free(RegionId region);
+
+  // Names [address, address + length) as part of announced memory or of a segment; Error::unannounced if it is in
+  // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.
+  [[nodiscard]] Result<BufferRef> name_memory(const void* address, std::uint64_t length, std::uint32_t& hint);
+  // The same, announcing what is not announced yet if `announce` (whole pages around it are not touched: exactly
+  // [address, address + length)).
+  [[nodiscard]] Result<BufferRef> name_or_announce(const void* address, std::uint64_t length, std::uint32_t& hint);
+
+  // ---- streams
+  // Opens with the next free number; `open.stream` is filled in. Waits for the answer.
+  [[nodiscard]] Result<wire::Opened> open_stream(wire::OpenStream& open, TimeNs deadline);
+  [[nodiscard]] Status close_stream(std::uint32_t stream, TimeNs deadline);
+
+  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory `uses` name until
+  // pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it waits for ring space and credit.
+  [[nodiscard]] Result<std::uint64_t> post_data(wire::EntryKind kind, std::uint32_t stream, Bytes payload,
+                                                std::uint64_t charge, std::uint64_t bytes,
+                                                std::span<const BufferRef> uses, TimeNs deadline);
+  // Posts a request that carries none.
+  [[nodiscard]] Result<std::uint64_t> post(wire::EntryKind kind, Bytes payload, TimeNs deadline);
+  // Posts, and waits for its reply. A `failed` reply comes back as its failure.
+  [[nodiscard]] Result<Reply> call(wire::EntryKind kind, Bytes payload, TimeNs deadline);
+
+  [[nodiscard]] std::uint64_t pulled(std::uint32_t stream) const noexcept;
+  [[nodiscard]] std::uint64_t stored(std::uint32_t stream) const noexcept;
+  [[nodiscard]] std::uint64_t credit_left(std::uint32_t stream) const;
+  // The failure of the ticket, if it failed; the deadline; or that the agent is gone.
+  [[nodiscard]] Status wait(std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
+  // Asks for a wake without waiting.
+  [[nodiscard]] Status arm(std::uint32_t stream, std::uint64_t ticket, Progress progress);
+
+  // Takes in replies, notices a lost agent. Never blocks.
+  [[nodiscard]] Status poll();
+  [[nodiscard]] int event_fd() const { return link_->event_fd(); }
+  [[nodiscard]] Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);
+  [[nodiscard]] Result<std::uint64_t> offer(int fd);  // its number, to be named in a request
+
+  [[nodiscard]] const link::LinkTraits& traits() const { return link_->traits(); }
+  [[nodiscard]] const wire::Welcome& welcome() const { return link_->welcome(); }
+  [[nodiscard]] HostCounters counters() const;
+  [[nodiscard]] TimeNs now() const;
+  // Waits for the leases (at most `wait_ns`), then tells the agent and frees everything.
+  void close(TimeNs wait_ns);
+
+ private:
+  struct Use {
+    std::uint32_t stream;
+    std::uint64_t ticket;
+  };
+  struct Region {
+    bool live = false;
+    std::uint32_t generation = 0;
+    const std::byte* base = nullptr;
+    std::uint64_t length = 0;
+    std::vector<Use> uses;  // the newest ticket of each stream that used it
+    link::SegmentMemory memory;
+  };
+  struct Stream {
+    bool open = false;
+    std::uint64_t charged = 0;      // sum of charges
+    std::uint64_t last_ticket = 0;  // of its newest data request
+    std::uint64_t credit_asked = 0;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  [[nodiscard]] Status usable();
+  [[nodiscard]] std::uint64_t line_word(std::uint32_t stream, std::size_t word) const noexcept;
+  [[nodiscard]] bool reached(std::uint32_t stream, std::uint64_t ticket, Progress progress) const noexcept;
+  [[nodiscard]] std::uint64_t request_head() const noexcept;
+  [[nodiscard]] Result<std::uint64_t> publish(wire::EntryKind kind, Bytes payload);
+  [[nodiscard]] Status make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
+  [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
+  [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
+  [[nodiscard]] Status drain_replies();
+  [[nodiscard]] Status take_failure(std::uint64_t ticket);
+  [[nodiscard]] std::vector<Region>& regions(RegionId id) noexcept { return wire::is_segment(id) ? segments_ : ranges_; }
+  [[nodiscard]] Region* find(RegionId id) noexcept;
+  [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length);
+  [[nodiscard]] bool idle(const Region& region) const noexcept;
+  [[nodiscard]] Status lose(Failure why);
+
+  mutable std::mutex mutex_;
+  ForkMark fork_mark_;
+  std::unique_ptr<link::HostLink> link_;
+  wire::ChannelLayout layout_;
+  Clock clock_;
+  void* clock_context_;
+  std::byte* memory_;  // the channel segment
+  RingWriter requests_;
+  EntryReader replies_;
+  std::uint64_t ticket_ = 0;
+  std::vector<Region> ranges_, segments_;
+  std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
+  std::vector<Stream> streams_;
+  std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls
+  std::unordered_map<std::uint64_t, Failure> failures_;              // of data requests, until asked for
+  std::deque<std::uint64_t> failures_order_;
+  std::uint64_t offers_ = 0;
+  HostCounters counters_;
+  std::optional<Failure> lost_;
+  bool closed_ = false;
+};
+
+}  // namespace offpath::channel

@@ -1,0 +1,69 @@
+// Entries on a ring: writing them into slots, and putting them together again from slots read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/slot.h"
+
+namespace offpath::channel {
+
+// One entry as it was put together: its own copy of the bytes.
+struct Entry {
+  std::uint64_t ticket = 0;
+  std::uint8_t kind = 0;
+  Bytes payload;  // valid until the next call of the reader that made it
+};
+
+// The single producer of a ring. Writes slots; publishing the tail is the owner's business.
+class RingWriter {
+ public:
+  // `slots` is a power of two; `memory` holds that many.
+  RingWriter(std::byte* memory, std::uint32_t slots) noexcept : memory_(memory), slots_(slots) {}
+
+  [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
+  [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  [[nodiscard]] std::uint64_t used(std::uint64_t head) const noexcept { return position_ - head; }
+  [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t head) const noexcept {
+    return wire::slots_for(payload_bytes) <= slots_ - used(head);
+  }
+  // The caller has checked fits() and entry_slots_max.
+  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept;
+
+ private:
+  std::byte* memory_;
+  std::uint32_t slots_;
+  std::uint64_t position_ = 0;
+};
+
+// Takes copies of slots in order and yields entries. Tickets count up by one with each entry on the request
+// ring; on the reply ring they name the request answered, so they are taken as they come.
+class EntryReader {
+ public:
+  enum class Tickets { counted, given };
+
+  EntryReader(std::uint32_t ring_slots, Tickets tickets) noexcept : ring_slots_(ring_slots), tickets_(tickets) {}
+
+  [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
+
+  // True if the slot is the next one: right lap, right checksum.
+  [[nodiscard]] bool verifies(const wire::Slot& slot) const noexcept;
+  // Takes a slot that verifies. True if it completed an entry, which `entry` then shows.
+  [[nodiscard]] Result<bool> take(const wire::Slot& slot, Entry& entry);
+  // Why a slot does not verify, as an error for the log.
+  [[nodiscard]] Failure explain(const wire::Slot& slot) const;
+
+ private:
+  std::uint32_t ring_slots_;
+  Tickets tickets_;
+  std::uint64_t position_ = 0;
+  std::uint64_t ticket_ = 0;  // of the entry before
+  bool inside_ = false;
+  std::uint8_t kind_ = 0;
+  std::uint32_t ticket_low_ = 0;
+  std::vector<std::byte> payload_;
+};
+
+}  // namespace offpath::channel
