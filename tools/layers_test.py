@@ -1,0 +1,80 @@
+"""layers.py finds each kind of broken layer, and finds none in this project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import layers
+import pytest
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [
+        ("src/base/x.cc", '#include "wire/ring.h"', 'base may not include "wire/ring.h"; it may include nothing'),
+        ("src/frame/x.cc", '#include "mover/mover.h"', "frame may not include"),
+        ("src/frame/x.cc", "#include <mover/mover.h>", "frame may not include"),
+        ("src/agent/x.cc", '#include "host/host.h"', "agent may not include"),
+        ("src/wire/x.h", "#include <offpath/offpath.h>", "wire may not include"),
+        ("src/plugin/x.h", '#include "offpath/offpath.h"', 'may include "offpath/plugin.h"'),
+        ("src/wire/x.h", '#include "slot.h"', 'written without its folder: "wire/slot.h"'),
+        ("src/frame/x.cc", "#include <arrow/api.h>", "<arrow/api.h> belongs to"),
+        ("src/mover/mover.cc", "#  include <arrow/api.h>", "<arrow/api.h> belongs to"),
+        ("src/channel/x.cc", "#include <openssl/hmac.h>", "belongs to src/link/ alone"),
+        ("src/base/log.cc", "#include <spdlog/spdlog.h>", "belongs to src/agent/ alone"),
+        ("src/base/status.cc", "#include <toml++/toml.h>", "belongs to src/base/config alone"),
+        ("src/link/local_link.cc", "#include <infiniband/verbs.h>", "belongs to src/link/verbs_link alone"),
+        ("examples/01.c", '#include "base/status.h"', "examples may not include"),
+        ("apps/md/md.cc", '#include "wire/ring.h"', "apps may not include"),
+        ("src/extra/x.cc", "", "src/extra:1: this folder is not in the table"),
+    ],
+)
+def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
+    write(tmp_path, path, f"// first line\n{line}\n")
+    problems = layers.check_tree(tmp_path)
+    assert len(problems) == 1
+    assert message in problems[0]
+    if line:
+        assert problems[0].startswith(f"{path}:2: ")
+    assert layers.main([str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("src/channel/x.cc", '#include "link/link.h"'),
+        ("src/mover/agent_serialise.cc", "#include <arrow/api.h>"),
+        ("src/base/config.cc", "#include <toml++/toml.h>"),
+        ("src/base/fd.h", "#include <unistd.h>"),
+        ("src/host/host.cc", "#include <offpath/offpath.h>"),
+        ("src/agent/agent.cc", '#include "tcp/flow.h"'),
+        ("tests/sim/x.cc", '#include "host/host.h"'),
+        ("bench/x.cc", '#include "measure.h"'),
+        ("src/base/x.cc", '// #include "wire/ring.h"'),
+    ],
+)
+def test_allows(tmp_path: Path, path: str, line: str) -> None:
+    write(tmp_path, path, line + "\n")
+    assert layers.check_tree(tmp_path) == []
+    assert layers.main([str(tmp_path)]) == 0
+
+
+def test_table_has_no_circle() -> None:
+    """Whoever is below never includes whoever is above."""
+    done: set[str] = {"offpath"}
+    left = dict(layers.MAY_INCLUDE)
+    while left:
+        ready = [folder for folder, below in left.items() if below <= done]
+        assert ready, f"these folders include each other: {sorted(left)}"
+        done.update(ready)
+        for folder in ready:
+            del left[folder]
+
+
+def test_this_project() -> None:
+    assert layers.check_tree(Path(layers.__file__).resolve().parent.parent) == []

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Checks what a reader would trip over: long files and functions, vague names, leftovers, stray whitespace.
+
+Usage: tidy.py [ROOT]. Prints `file:line: what is wrong`; exits 1 if a hard limit or rule is broken. Lines that
+say `warning` are signs to look again and do not fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+FILE_LINES_SIGN, FILE_LINES_MAX = 600, 800
+FUNCTION_LINES_SIGN, FUNCTION_LINES_MAX = 70, 120
+
+CODE = {".cc", ".h", ".hpp", ".c", ".py", ".sh", ".f90"}
+TEXT = CODE | {".md", ".txt", ".toml", ".json", ".cmake", ".in", ".fbs", ".service", ".yml", ""}
+SKIPPED = {"LICENSE"}
+
+VAGUE = ("util", "utils", "utility", "utilities", "helper", "helpers", "manager", "common", "misc")
+VAGUE_TYPE = re.compile(
+    r"\b(?:class|struct|namespace)\s+(\w*(?:Util|Utils|Helper|Helpers|Manager)|" + "|".join(VAGUE) + r")\b"
+)
+LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+# Folders where somebody's checkout lies; nothing in the project may depend on them.
+OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
+
+Problem = tuple[int, str]
+STRING_OR_COMMENT = re.compile(
+    r"//[^\n]*"
+    r"|/\*.*?\*/"
+    r'|R"(?P<d>[^(\s]*)\(.*?\)(?P=d)"'
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'",  # but not the ' of 1'000
+    re.DOTALL,
+)
+NOT_A_FUNCTION = re.compile(r"^(?:extern \"\"$|namespace\b|(?:typedef\s+)?(?:class|struct|enum|union)\b)")
+
+BEFORE_SIGNATURE = re.compile(r"^(?:\s|template\s*<[^{};]*?>\s*\n|(?:public|private|protected):)+")
+
+
+def blank(match: re.Match[str]) -> str:
+    """A string or comment replaced by as many newlines as it spans, so that line numbers stay."""
+    return '""' + "\n" * match[0].count("\n")
+
+
+def c_functions(text: str) -> Iterator[tuple[int, int, str]]:
+    """(first line, last line, signature) of each function body of C or C++ text, by its braces."""
+    text = STRING_OR_COMMENT.sub(blank, text)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.MULTILINE)
+    depth = 0
+    function_depth = None
+    first_line, signature = 0, ""
+    statement_start = 0
+    for match in re.finditer(r"[{};]", text):
+        at = match.start()
+        if match[0] == "{":
+            statement = BEFORE_SIGNATURE.sub("", text[statement_start:at])
+            if function_depth is None and "(" in statement and not NOT_A_FUNCTION.match(statement):
+                function_depth = depth
+                signature = " ".join(statement.split())
+                first_line = text.count("\n", 0, at - len(statement.rstrip("\n"))) + 1
+            depth += 1
+            statement_start = at + 1
+        elif match[0] == "}":
+            depth -= 1
+            statement_start = at + 1
+            if function_depth == depth:
+                yield first_line, text.count("\n", 0, at) + 1, signature
+                function_depth = None
+        else:
+            statement_start = at + 1
+
+
+def python_functions(text: str) -> Iterator[tuple[int, int, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.end_lineno or node.lineno, node.name
+
+
+def check_lengths(path: Path, text: str) -> Iterator[Problem]:
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield 1, f"{lines} lines, at most {FILE_LINES_MAX}"
+    elif lines > FILE_LINES_SIGN:
+        yield 1, f"warning: {lines} lines, more than {FILE_LINES_SIGN}"
+    functions = python_functions if path.suffix == ".py" else c_functions
+    if path.suffix not in {".py", ".cc", ".h", ".hpp", ".c"}:
+        return
+    for first, last, signature in functions(text):
+        length = last - first + 1
+        name = signature if len(signature) <= 60 else signature[:57] + "..."
+        if length > FUNCTION_LINES_MAX:
+            yield first, f"function of {length} lines, at most {FUNCTION_LINES_MAX}: {name}"
+        elif length > FUNCTION_LINES_SIGN:
+            yield first, f"warning: function of {length} lines, more than {FUNCTION_LINES_SIGN}: {name}"
+
+
+def check_lines(path: Path, text: str) -> Iterator[Problem]:
+    code = path.suffix in CODE
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line != line.rstrip():
+            yield number, "whitespace at the end of the line"
+        if "\t" in line and path.name != "Makefile":
+            yield number, "tab"
+        if code and (match := LEFTOVER.search(line)):
+            yield number, f"{match[1]} left in the code"
+        if code and path.suffix != ".py" and (match := VAGUE_TYPE.search(line)):
+            yield number, f"vague name: {match[1]}"
+        if OWN_MACHINE.search(line):
+            yield number, "path of a developer's machine"
+    if text and not text.endswith("\n"):
+        yield text.count("\n") + 1, "no newline at the end of the file"
+
+
+def check_names(path: Path) -> Iterator[Problem]:
+    for part in path.parts:
+        for word in re.split(r"[_.\-]", part.lower()):
+            if word in VAGUE:
+                yield 1, f"vague name: {part}"
+
+
+def check_header(path: Path, text: str) -> Iterator[Problem]:
+    """Headers guard themselves: #pragma once, or in the C interface an include guard."""
+    if path.suffix not in {".h", ".hpp"} or "#pragma once" in text:
+        return
+    if path.parts[0] == "include" and re.search(r"#ifndef (\w+)\n#define \1\n", text):
+        return
+    yield 1, "#pragma once is missing"
+
+
+def check_file(root: Path, path: Path) -> list[tuple[int, str]]:
+    """All problems of one file: (line, text), warnings included. `path` is relative to `root`."""
+    problems = list(check_names(path))
+    if path.suffix not in TEXT or path.name in SKIPPED:
+        return problems
+    try:
+        text = (root / path).read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return problems
+    problems += check_lines(path, text)
+    problems += check_header(path, text)
+    if path.suffix in CODE:
+        problems += check_lengths(path, text)
+    return sorted(problems)
+
+
+def files_of(root: Path) -> list[Path]:
+    """What belongs to the project: what git tracks, else everything."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
+    names = listed.stdout.split("\0") if listed.returncode == 0 else []
+    paths = [Path(name) for name in names if name] or [file.relative_to(root) for file in root.rglob("*")]
+    return sorted(path for path in paths if (root / path).is_file() and not (root / path).is_symlink())
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    failed = False
+    for path in files_of(root):
+        for line, text in check_file(root, path):
+            print(f"{path}:{line}: {text}")
+            failed = failed or not text.startswith("warning")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

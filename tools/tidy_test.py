@@ -1,0 +1,80 @@
+"""tidy.py finds each thing it looks for, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tidy
+
+
+def problems_of(root: Path, path: str, text: str) -> list[str]:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(text.encode())
+    return [f"{line}: {message}" for line, message in tidy.check_file(root, Path(path))]
+
+
+HEADER = "#pragma once\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("src/base/x.cc", "int a;  \n", "1: whitespace at the end of the line"),
+        ("docs/x.md", "one\ntwo \n", "2: whitespace at the end of the line"),
+        ("src/base/x.cc", "\tint a;\n", "1: tab"),
+        ("src/base/x.cc", "int a;", "1: no newline at the end of the file"),
+        ("src/base/x.cc", "int a;\n// TODO: b\n", "2: TODO left in the code"),
+        ("python/x.py", "a = 1  # FIXME\n", "1: FIXME left in the code"),
+        ("src/base/x.h", "int a;\n", "1: #pragma once is missing"),
+        ("src/base/string_utils.h", HEADER, "1: vague name: string_utils.h"),
+        ("src/common/x.h", HEADER, "1: vague name: common"),
+        ("src/base/x.h", HEADER + "class BufferManager {\n};\n", "2: vague name: BufferManager"),
+        ("src/base/x.h", HEADER + "namespace util {\n}\n", "2: vague name: util"),
+        ("docs/x.md", "see /home/me/notes\n", "1: path of a developer's machine"),
+        ("src/base/x.cc", "int a;\n" * 801, "1: 801 lines, at most 800"),
+        ("src/base/x.cc", "int a;\n" * 601, "1: warning: 601 lines, more than 600"),
+    ],
+)
+def test_finds(tmp_path: Path, path: str, text: str, expected: str) -> None:
+    assert problems_of(tmp_path, path, text) == [expected]
+    assert tidy.main([str(tmp_path)]) == (0 if "warning" in expected else 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/base/x.h", HEADER + "using T = std::common_type_t<int, long>;\n"),
+        ("include/offpath/x.h", "#ifndef X_H\n#define X_H\n#endif\n"),
+        ("docs/x.md", "runs as root; ${HOME}/home/x is fine, and so is https://example.org/home/x\n"),
+        ("src/base/x.cc", "int a;\n" * 600),
+    ],
+)
+def test_allows(tmp_path: Path, path: str, text: str) -> None:
+    assert problems_of(tmp_path, path, text) == []
+
+
+def test_length_of_c_functions() -> None:
+    body = '  do_something({1, 2}, "}");  // }\n' * 10
+    text = (
+        "namespace offpath {\n"
+        "int table[] = {\n1,\n2};\n"
+        "struct S {\n  int f() const noexcept {\n    if (a) {\n      return 1;\n    }\n    return '}';\n  }\n};\n"
+        "template <class T>\nint g(int a,\n      int b) {\n" + body + "}\n"
+        "TEST(Suite, Name) {\n" + body + "}\n"
+        "}\n"
+    )
+    assert [(last - first + 1, signature) for first, last, signature in tidy.c_functions(text)] == [
+        (6, "int f() const noexcept"),
+        (13, "int g(int a, int b)"),
+        (12, "TEST(Suite, Name)"),
+    ]
+
+
+@pytest.mark.parametrize(("lines", "verdict"), [(60, ""), (80, "warning: function of 82"), (130, "function of 132")])
+def test_limits_of_functions(tmp_path: Path, lines: int, verdict: str) -> None:
+    in_c = problems_of(tmp_path, "src/base/x.cc", "void f() {\n" + "  g();\n" * lines + "}\n")
+    in_python = problems_of(tmp_path, "python/x.py", "def f():\n    g()\n" + "    g()\n" * lines)
+    for found in (in_c, in_python):
+        assert len(found) == (1 if verdict else 0)
+        assert all(verdict in text for text in found)
