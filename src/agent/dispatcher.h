@@ -1,0 +1,90 @@
+// Channels and services joined: takes what channels tell, asks the services, carries out their effects.
+// Knows no socket, no thread and no clock, so that tests/sim runs hundreds of them in one process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/agent_end.h"
+#include "mover/mover.h"
+#include "pool/frame_table.h"
+
+namespace offpath::agent {
+
+struct DispatcherOptions {
+  mover::MoverOptions mover;
+  mover::BufferCacheOptions buffers;
+  pool::FrameTable::Limits pools;
+  channel::AgentEndOptions channels;
+};
+
+// Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread.
+using StartJob = std::function<void(std::uint64_t token, std::function<Status()> run)>;
+
+class Dispatcher final : public channel::AgentEvents {
+ public:
+  Dispatcher(const DispatcherOptions& options, StartJob start_job);
+  ~Dispatcher() override;
+
+  // Returns the channel's number. The channel lives here until it is closed.
+  std::uint64_t add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
+                            const mover::Client& client, TimeNs now);
+  void close_channel(std::uint64_t number, Failure why);
+
+  // One round over all channels. True if anything was done.
+  bool poll(TimeNs now);
+  void on_job(std::uint64_t token, Status status, TimeNs now);
+  // Puts channels to sleep that have been idle long enough. True if all sleep: wait on their descriptors.
+  [[nodiscard]] bool fall_asleep(TimeNs now);
+  // When poll has to be called although nothing happened.
+  [[nodiscard]] TimeNs next_deadline() const;
+
+  // Called after a channel was added or removed (a loop watches its descriptors).
+  std::function<void(const channel::AgentEnd&)> on_added, on_removed;
+
+  struct ChannelStatus {
+    std::uint64_t number;
+    mover::Client client;
+    link::LinkTraits traits;
+    channel::AgentEndCounters counters;
+    bool asleep;
+  };
+  [[nodiscard]] std::vector<ChannelStatus> channels() const;
+  [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
+  [[nodiscard]] const pool::FrameTable& pools() const noexcept { return pools_; }
+  [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
+
+  // ---- AgentEvents
+  void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) override;
+  void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) override;
+  void on_offer(channel::AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) override;
+  void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
+
+ private:
+  struct Member {
+    std::unique_ptr<channel::AgentEnd> end;
+    mover::Client client;
+  };
+  void carry_out(TimeNs now);
+  void carry_out(mover::Effect& effect, TimeNs now);
+  [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
+  void remove_closed();
+
+  DispatcherOptions options_;
+  StartJob start_job_;
+  std::shared_ptr<mover::BufferCache> buffers_;
+  pool::FrameTable pools_;
+  mover::Mover mover_;
+  std::map<std::uint64_t, Member> members_;
+  std::vector<std::uint64_t> closed_;
+  std::map<std::uint64_t, mover::FramePtr> pushing_;  // sources of pushes under way, by token
+  std::uint64_t next_channel_ = 1;
+  mover::Effects effects_;
+  std::uint64_t used_bytes_before_ = 0;
+};
+
+}  // namespace offpath::agent

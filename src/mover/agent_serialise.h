@@ -1,0 +1,35 @@
+// Destinations that end in libarrow: what was pulled becomes Arrow objects, then an IPC stream, on the agent.
+// The one place of the mover that knows libarrow; this header does not. Everything runs in jobs.
+//
+// | destination     | pulled into                    | left to do here                         |
+// |-----------------|--------------------------------|-----------------------------------------|
+// | agent-serialise | native buffers                 | arrays (builders), schema, batch, IPC   |
+// | arrays          | the buffers of arrow::Array    | schema, batch, IPC                      |
+// | record-batch    | a RecordBatch of known schema  | IPC                                     |
+// | c-abi           | ArrowArray structs             | import, IPC                             |
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "frame/plan.h"
+#include "frame/template.h"
+#include "mover/buffer_cache.h"
+#include "wire/message.h"
+
+namespace offpath::mover {
+
+class AgentSerialiser {
+ public:
+  virtual ~AgentSerialiser() = default;
+
+  // `placed` was filled by `plan` of this serialiser's template (page aligned). Thread-safe.
+  [[nodiscard]] virtual Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed,
+                                                   BufferCache& cache, uid_t user) const = 0;
+};
+
+// Error::unsupported where the agent was built without libarrow.
+[[nodiscard]] Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(
+    wire::Destination destination, std::shared_ptr<const frame::Template> form);
+
+}  // namespace offpath::mover

@@ -1,0 +1,107 @@
+// Memory that data is pulled into: sealed memfds, page aligned, reused by size class.
+//
+// A buffer is sealed against shrinking, growing and every *further* writable mapping when it is made; the agent
+// keeps the one writable mapping it made before. So its descriptor may be handed to a reader as it is: the reader can
+// neither write, nor map writable, nor truncate. A buffer goes back into the cache when its last owner lets go, but
+// only for the same user: one that readers of a user could see is never filled for another.
+//
+// Size classes: eight steps in each doubling, from one page up, so at most one eighth is unused.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace offpath::mover {
+
+class BufferCache;
+
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();  // back to the cache
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd
+  [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  explicit operator bool() const noexcept { return data_ != nullptr; }
+
+ private:
+  friend class BufferCache;
+  std::byte* data_ = nullptr;
+  std::uint64_t length_ = 0, capacity_ = 0;
+  uid_t user_ = 0;
+  Fd fd_;
+  std::shared_ptr<BufferCache> cache_;
+};
+
+struct BufferCacheOptions {
+  std::uint64_t cached_bytes_max = 1ull << 30;  // of buffers nobody uses
+  bool huge_pages = true;                       // ask for them for buffers of 2 MiB and more
+};
+
+struct BufferCacheCounters {
+  std::uint64_t hits = 0, misses = 0, dropped = 0;
+  std::uint64_t cached_bytes = 0, cached_buffers = 0;
+};
+
+// Thread-safe: jobs give buffers back too.
+class BufferCache : public std::enable_shared_from_this<BufferCache> {
+ public:
+  [[nodiscard]] static std::shared_ptr<BufferCache> make(const BufferCacheOptions& options);
+  ~BufferCache();
+
+  // Contents are whatever the user's last frame left there.
+  [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
+  // Bytes of buffers in use, whole pages of what was asked for.
+  [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
+  [[nodiscard]] BufferCacheCounters counters() const;
+  void clear();
+
+  [[nodiscard]] static std::uint64_t class_bytes(std::uint64_t length) noexcept;
+
+ private:
+  friend class Buffer;
+  struct Free {
+    std::byte* data;
+    std::uint64_t capacity;
+    Fd fd;
+  };
+  explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
+  [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
+  void give_back(Buffer& buffer) noexcept;
+
+  BufferCacheOptions options_;
+  mutable std::mutex mutex_;
+  // First in, first out: the longest unused is taken, so a reader's stale mapping ages longest.
+  std::map<std::pair<uid_t, std::uint64_t>, std::vector<Free>> free_;
+  BufferCacheCounters counters_;
+  std::atomic<std::uint64_t> used_bytes_{0};
+};
+
+// What a pool keeps: one object. Immutable once stored, except for updates in place (ofp_move), which
+// readers who mapped it see.
+struct Frame {
+  Buffer buffer;
+  std::uint64_t bytes = 0;
+  std::uint64_t rows = 0;
+  bool arrow = false;  // an Arrow IPC stream of its own
+};
+using FramePtr = std::shared_ptr<Frame>;
+
+}  // namespace offpath::mover

@@ -1,0 +1,89 @@
+// What a service wants done. Services take requests, completions and the time as arguments and fill a list of
+// effects the caller owns; the caller (src/agent/dispatcher) carries them out in order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "link/link.h"
+#include "mover/buffer_cache.h"
+#include "wire/message.h"
+
+namespace offpath::mover {
+
+using ChannelNumber = std::uint64_t;
+
+struct PullEffect {
+  ChannelNumber channel;
+  std::uint64_t token;
+  std::vector<link::ReadPiece> pieces;
+};
+
+struct PushEffect {
+  ChannelNumber channel;
+  std::uint64_t token;
+  std::vector<link::WritePiece> pieces;
+  FramePtr source;  // kept until the push has ended
+};
+
+// A word of a stream's completion line.
+struct LineEffect {
+  enum class Word { pulled, stored, credit, reset } word;
+  ChannelNumber channel;
+  std::uint32_t stream;
+  std::uint64_t value;
+};
+
+using ReplyMessage = std::variant<wire::Opened, wire::Probed, wire::Got, wire::Done>;
+
+struct ReplyEffect {
+  ChannelNumber channel;
+  std::uint64_t ticket;
+  ReplyMessage message;
+};
+
+struct ListedEffect {  // its texts point into what the service keeps until the next event
+  ChannelNumber channel;
+  std::uint64_t ticket;
+  wire::Listed message;
+};
+
+struct FailEffect {
+  ChannelNumber channel;
+  std::uint64_t ticket;
+  std::uint32_t stream;  // wire::any_reply where no stream is concerned
+  Failure failure;
+};
+
+// The frame's descriptor to the host, then the reply; where descriptors cannot cross, a failure.
+struct HandOverEffect {
+  ChannelNumber channel;
+  std::uint64_t ticket;
+  FramePtr frame;
+  wire::Got got;
+};
+
+// Work of more than 100 us, off the loop. `run` touches nothing but what it captured. Its result comes back as
+// on_job with the same token.
+struct JobEffect {
+  std::uint64_t token;
+  std::function<Status()> run;
+};
+
+using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect>;
+
+// Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
+using Effects = std::vector<Effect>;
+
+// Tokens carry their service in the top byte, so that completions find their way back.
+enum class Service : std::uint8_t { mover = 1, pool = 2 };
+[[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
+  return (static_cast<std::uint64_t>(service) << 56) | number;
+}
+[[nodiscard]] constexpr Service service_of(std::uint64_t token) noexcept { return static_cast<Service>(token >> 56); }
+
+}  // namespace offpath::mover

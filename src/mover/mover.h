@@ -1,0 +1,133 @@
+// The move service: requests -> plans -> reads -> frames -> a store.
+//
+// One state machine for all channels of a loop. A stream's operations begin in the order of their tickets and end in
+// that order: `pulled` and `stored` never pass one that is still under way. An operation that fails is reported by a
+// reply and then passed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/ring.h"
+#include "frame/plan.h"
+#include "mover/agent_serialise.h"
+#include "mover/effects.h"
+
+namespace offpath::mover {
+
+// Where frames go (src/pool).
+class Store {
+ public:
+  struct Place {
+    std::string pool, row_key, column_key;
+    uid_t user;
+    std::uint64_t keep;     // frames the pool keeps; 0: all
+    bool hidden;            // until the step has ended on all ranks
+  };
+  virtual ~Store() = default;
+  // May this user put objects there?
+  [[nodiscard]] virtual Status admit(const std::string& pool, uid_t user) = 0;
+  [[nodiscard]] virtual Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects) = 0;
+  // For an update in place; Error::not_found names the keys.
+  [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,
+                                              const std::string& column_key, uid_t user) = 0;
+  // A rank has ended a step; with the last of `ranks` its frames become visible.
+  virtual void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                        TimeNs now, Effects& effects) = 0;
+};
+
+struct MoverOptions {
+  std::uint64_t memory_bytes_max = 8ull << 30;  // of frames, promised and held
+  std::uint64_t window_bytes = 256ull << 20;    // of credit an open stream is given, if there is room
+  std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than these are jobs
+  std::uint32_t streams_max = 65536;            // over all channels
+};
+
+struct MoverCounters {
+  std::uint64_t sends = 0, moves = 0, failures = 0, bytes = 0, rows = 0, frames = 0;
+  std::uint64_t streams_open = 0, operations = 0, promised_bytes = 0;
+  std::uint64_t pull_ns = 0, finish_ns = 0;  // sums over operations
+};
+
+struct Client {
+  std::string program;
+  uid_t user = 0;
+  std::int64_t pid = 0;
+};
+
+class Mover {
+ public:
+  Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store);
+  ~Mover();
+
+  void on_channel_open(ChannelNumber channel, const Client& client, std::uint32_t streams_max);
+  // Everything of the channel ends; its credit returns. Effects for other channels may follow.
+  void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
+  // open_stream, close_stream, send, move, step_end, need_credit.
+  void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  // Memory may have become free: gives credit to streams that wait for it.
+  void on_memory_freed(Effects& effects);
+
+  [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] std::uint64_t memory_free() const noexcept;
+  struct StreamStatus {
+    std::string name, program, pool;
+    wire::Destination destination;
+    std::uint64_t rows_max, sent, bytes, pulled, stored, credit_left;
+  };
+  [[nodiscard]] std::vector<StreamStatus> streams() const;
+
+ private:
+  struct Stream;
+  struct Operation;
+  struct Channel;
+  using Claim = std::pair<std::string, std::uint32_t>;  // a stream's name and rank
+
+  void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, Channel& channel, Stream& stream);
+  void close_stream(Channel& channel, const channel::Entry& request, Effects& effects);
+  void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void need_credit(Channel& channel, const channel::Entry& request, Effects& effects);
+
+  [[nodiscard]] Status plan_send(Stream& stream, const wire::Send& send, Operation& operation);
+  [[nodiscard]] Status plan_plain(Stream& stream, const wire::Send& send, Operation& operation);
+  [[nodiscard]] Status view_of(const Stream& stream, const wire::Send& send);
+  [[nodiscard]] Status pieces_of(const frame::Plan& plan, Operation& operation);
+  [[nodiscard]] Status spend(Stream& stream, std::uint64_t charge);
+  Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);
+  void start_pull(Operation& operation, Effects& effects);
+  void finish(Operation& operation, TimeNs now, Effects& effects);
+  [[nodiscard]] static Status finish_bytes(Operation& operation);
+  void end(Operation& operation, Status status, TimeNs now, Effects& effects);
+  void settle(Stream& stream, TimeNs now, Effects& effects);
+  void advance_lines(Stream& stream, Effects& effects);
+  bool grant(Stream& stream, Effects& effects);
+  void release(Stream& stream);
+  [[nodiscard]] Stream* find_stream(Channel& channel, std::uint32_t stream) noexcept;
+
+  MoverOptions options_;
+  std::shared_ptr<BufferCache> cache_;
+  Store& store_;
+  std::unordered_map<ChannelNumber, std::unique_ptr<Channel>> channels_;
+  std::map<Claim, ChannelNumber> names_;
+  std::unordered_map<std::uint64_t, Operation*> operations_;  // by token number
+  std::uint64_t next_operation_ = 1;
+  std::vector<Stream*> hungry_;  // waiting for credit, the longest first
+  std::vector<std::unique_ptr<Operation>> spare_;
+  wire::Send send_;  // reused
+  frame::BatchView view_;
+  std::vector<frame::PlainColumn> plain_;
+  MoverCounters counters_;
+};
+
+}  // namespace offpath::mover

@@ -1,0 +1,124 @@
+// Frames in memory by (pool, row, column): what `local:` pools are for now. Requests for an object that is not
+// there yet wait here until it is stored or their deadline passes.
+//
+// A pool belongs to the user whose stream or request named it first; another user gets Error::denied.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/ring.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+
+namespace offpath::pool {
+
+using mover::ChannelNumber;
+using mover::Effects;
+using mover::FramePtr;
+
+struct FrameTableCounters {
+  std::uint64_t pools = 0, frames = 0, bytes = 0, puts = 0, gets = 0, drops = 0, waiting = 0, leases = 0;
+  std::uint64_t written_bytes = 0;
+};
+
+class FrameTable final : public mover::Store {
+ public:
+  struct Limits {
+    std::size_t waiting_max = 65536;
+    std::size_t leases_max = 65536;  // of one channel
+  };
+  explicit FrameTable(const Limits& limits) : limits_(limits) {}
+
+  // ---- Store
+  [[nodiscard]] Status admit(const std::string& pool, uid_t user) override;
+  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects) override;
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key,
+                                      const std::string& column_key, uid_t user) override;
+  void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                TimeNs now, Effects& effects) override;
+
+  // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
+  void on_channel_open(ChannelNumber channel, uid_t user);
+  void on_channel_closed(ChannelNumber channel);
+  void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd);
+  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, Effects& effects);
+  void on_job(std::uint64_t token, Status status, Effects& effects);
+  void on_time(TimeNs now, Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  [[nodiscard]] const FrameTableCounters& counters() const noexcept { return counters_; }
+  struct PoolStatus {
+    std::string name;
+    uid_t user;
+    std::uint64_t frames, bytes, rows;
+  };
+  [[nodiscard]] std::vector<PoolStatus> pools() const;
+
+ private:
+  using Keys = std::pair<std::string, std::string>;  // row, column
+  struct Object {
+    FramePtr frame;
+    std::uint64_t sequence;
+    bool hidden;
+  };
+  struct Step {
+    std::set<std::uint32_t> ended;
+    std::uint32_t ranks = 0;
+  };
+  struct Pool {
+    uid_t user = 0;
+    std::map<Keys, Object> objects;
+    std::map<std::uint64_t, Keys> by_sequence;
+    std::map<std::string, Step> steps;  // not ended on all ranks yet
+    std::uint64_t bytes = 0;
+  };
+  struct Waiting {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    std::string pool;
+    Keys keys;
+    wire::RegionId segment;
+    TimeNs deadline;
+  };
+  struct Channel {
+    uid_t user = 0;
+    std::unordered_map<std::uint64_t, FramePtr> leases;
+    std::unordered_map<std::uint64_t, Fd> offers;
+  };
+  struct Transfer {  // a push, or a job that writes
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    wire::Got got{};
+    std::shared_ptr<std::uint64_t> written;
+  };
+
+  [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user);
+  [[nodiscard]] Result<Pool*> existing(const std::string& name, uid_t user);
+  void get(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
+  void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
+  void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
+  void write(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
+  void answer(const Waiting& waiting, const FramePtr& frame, Effects& effects);
+  void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
+  void remove(Pool& pool, std::map<Keys, Object>::iterator at);
+  [[nodiscard]] std::string describe_absence(const Waiting& waiting) const;
+
+  Limits limits_;
+  std::map<std::string, Pool> pools_;
+  std::unordered_map<ChannelNumber, Channel> channels_;
+  std::vector<Waiting> waiting_;
+  std::unordered_map<std::uint64_t, Transfer> transfers_;
+  std::vector<std::string> listed_;  // what a ListedEffect's texts point into
+  std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
+  FrameTableCounters counters_;
+};
+
+}  // namespace offpath::pool
