@@ -1,0 +1,49 @@
+// What a decorator of a link holds back: events that are not due yet, and the descriptor a sleeping loop waits on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "link/link.h"
+
+namespace offpath::link {
+
+class HeldEvents {
+ public:
+  // Events of one due time come out by `rank`, then in the order held.
+  void hold(LinkEvent event, TimeNs due, std::uint64_t rank = 0);
+  // The events due, earliest first; at most events.size().
+  std::size_t release(TimeNs now, std::span<LinkEvent> events);
+  void make_all_due() noexcept;
+  [[nodiscard]] TimeNs next_due() const noexcept;
+  [[nodiscard]] bool empty() const noexcept { return held_.empty(); }
+
+ private:
+  struct Held {
+    TimeNs due;
+    std::uint64_t rank;
+    std::uint64_t order;
+    LinkEvent event;
+  };
+  static bool later(const Held& a, const Held& b) noexcept;
+  std::vector<Held> held_;  // a heap, the next one first
+  std::uint64_t order_ = 0;
+};
+
+// Readable when the inner link's descriptor is, or when a moment of real time has come. Where the inner link has no
+// descriptor (it lives in virtual time, or wants to be polled) there is none here either.
+class DueFd {
+ public:
+  explicit DueFd(int inner_event_fd);
+  [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+  void arm(TimeNs due) noexcept;  // never: only the inner descriptor counts
+
+ private:
+  Fd epoll_, timer_;
+  TimeNs armed_ = never;
+};
+
+}  // namespace offpath::link

@@ -1,0 +1,79 @@
+// shaped_link: any link, as slow as a DPU's would be: a bandwidth for each direction and a latency for each
+// operation. Data moves at once; its completion, and wakes, arrive when they would have.
+//
+// Real or virtual time: what poll(now) says last is the time an operation starts at.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "link/held_events.h"
+#include "link/link.h"
+
+namespace offpath::link {
+
+struct Profile {
+  std::string name;
+  std::uint64_t bandwidth_bytes_per_s = 0;  // each direction; 0: not limited
+  TimeNs latency_ns = 0;                    // of each operation, from the last byte; of each wake
+  // The device's processor, for whoever owns the agent to apply as a cgroup limit (docs/link.md).
+  unsigned cores = 0;        // 0: not limited
+  double core_speed = 1;     // work one of its cores does, in cores of this machine
+  bool maps_segments = true; // a device across a bus cannot map the host's memory
+
+  // CPU time the agent may use for each second, in cores of this machine, if it runs on `threads` threads.
+  [[nodiscard]] double cpu_quota(unsigned threads) const noexcept;
+};
+
+[[nodiscard]] Result<Profile> find_profile(std::string_view name);  // the error lists all names
+
+class ShapedAgentLink final : public AgentLink {
+ public:
+  ShapedAgentLink(std::unique_ptr<AgentLink> inner, const Profile& profile);
+
+  // When poll would let something out that is held back now; `never` if nothing is.
+  [[nodiscard]] TimeNs next_event() const noexcept;
+
+  [[nodiscard]] const LinkTraits& traits() const override { return traits_; }
+  Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                      std::uint32_t key) override {
+    return inner_->attach_range(range, generation, base, length, key);
+  }
+  Status detach_range(RegionId range, std::uint32_t generation) override {
+    return inner_->detach_range(range, generation);
+  }
+  [[nodiscard]] MutableBytes mapped(RegionId segment) override;
+  void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
+  void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
+  void wake() override;
+  Status hand_over(std::uint64_t ticket, int fd) override { return inner_->hand_over(ticket, fd); }
+  std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
+  [[nodiscard]] int event_fd() const override { return due_fd_.fd(); }
+  [[nodiscard]] int life_fd() const override { return inner_->life_fd(); }
+  void close() override;
+
+ private:
+  // One direction: bytes leave it one after another.
+  struct Pipe {
+    TimeNs free_at = 0;
+    std::uint64_t carry = 0;  // of a nanosecond, in units of 1 / bandwidth
+  };
+  [[nodiscard]] TimeNs due_after(Pipe& pipe, std::uint64_t bytes) noexcept;
+  void take(LinkEvent event);
+
+  std::unique_ptr<AgentLink> inner_;
+  Profile profile_;
+  LinkTraits traits_;
+  HeldEvents held_;
+  DueFd due_fd_;
+  Pipe reads_, writes_;
+  std::unordered_map<std::uint64_t, TimeNs> read_due_, write_due_;
+  TimeNs now_ = 0;
+  TimeNs last_due_ = 0;
+  TimeNs wake_due_ = never;
+  bool done_ = false;
+};
+
+}  // namespace offpath::link
