@@ -5,6 +5,7 @@
 // Error::forked from every call.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -78,12 +79,23 @@ class HostEnd {
   [[nodiscard]] MutableBytes segment(RegionId region);
   void free(RegionId region);
 
+  // The channel's lock, held over naming memory and posting what uses it: one lock for a batch.
+  class Posting {
+   private:
+    friend class HostEnd;
+    explicit Posting(std::mutex& mutex) : lock(mutex) {}
+    std::unique_lock<std::mutex> lock;
+  };
+  [[nodiscard]] Posting begin() { return Posting(mutex_); }
+
   // Names [address, address + length) as part of announced memory or of a segment; Error::unannounced if it is in
   // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.
-  [[nodiscard]] Result<BufferRef> name_memory(const void* address, std::uint64_t length, std::uint32_t& hint);
+  [[nodiscard]] Result<BufferRef> name_memory(Posting& posting, const void* address, std::uint64_t length,
+                                              std::uint32_t& hint);
   // The same, announcing what is not announced yet if `announce` (whole pages around it are not touched: exactly
   // [address, address + length)).
-  [[nodiscard]] Result<BufferRef> name_or_announce(const void* address, std::uint64_t length, std::uint32_t& hint);
+  [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
+                                                   std::uint32_t& hint);
 
   // ---- streams
   // Opens with the next free number; `open.stream` is filled in. Waits for the answer.
@@ -92,8 +104,8 @@ class HostEnd {
 
   // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory `uses` name until
   // pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it waits for ring space and credit.
-  [[nodiscard]] Result<std::uint64_t> post_data(wire::EntryKind kind, std::uint32_t stream, Bytes payload,
-                                                std::uint64_t charge, std::uint64_t bytes,
+  [[nodiscard]] Result<std::uint64_t> post_data(Posting& posting, wire::EntryKind kind, std::uint32_t stream,
+                                                Bytes payload, std::uint64_t charge, std::uint64_t bytes,
                                                 std::span<const BufferRef> uses, TimeNs deadline);
   // Posts a request that carries none.
   [[nodiscard]] Result<std::uint64_t> post(wire::EntryKind kind, Bytes payload, TimeNs deadline);
@@ -144,10 +156,15 @@ class HostEnd {
 
   [[nodiscard]] Status usable();
   [[nodiscard]] std::uint64_t line_word(std::uint32_t stream, std::size_t word) const noexcept;
-  [[nodiscard]] bool reached(std::uint32_t stream, std::uint64_t ticket, Progress progress) const noexcept;
+  [[nodiscard]] std::uint64_t progress_of(std::uint32_t stream, Progress progress) const noexcept;
   [[nodiscard]] std::uint64_t request_head() const noexcept;
-  [[nodiscard]] Result<std::uint64_t> publish(wire::EntryKind kind, Bytes payload);
+  [[nodiscard]] std::uint64_t publish(wire::EntryKind kind, Bytes payload);
+  [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept;
+  void ask_wake(std::uint32_t stream, wire::WakeWord word, std::uint64_t value);
+  [[nodiscard]] std::uint64_t full_ticket(std::uint64_t low) const noexcept;
   [[nodiscard]] Status make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
+  [[nodiscard]] Result<std::uint64_t> post_locked(Lock& lock, wire::EntryKind kind, Bytes payload, TimeNs deadline);
+  [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
   [[nodiscard]] Status drain_replies();
@@ -155,10 +172,19 @@ class HostEnd {
   [[nodiscard]] std::vector<Region>& regions(RegionId id) noexcept { return wire::is_segment(id) ? segments_ : ranges_; }
   [[nodiscard]] Region* find(RegionId id) noexcept;
   [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length);
-  [[nodiscard]] bool idle(const Region& region) const noexcept;
+  [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length);
+  [[nodiscard]] static RegionId unused(std::vector<Region>& regions, RegionId flag);
+  void index(RegionId id);
+  void unindex(RegionId id);
+  [[nodiscard]] const Region* covering(std::uintptr_t address, std::uint64_t length, std::uint32_t& hint) const noexcept;
+  [[nodiscard]] Status wait_idle(Lock& lock, RegionId id, TimeNs deadline);
   [[nodiscard]] Status lose(Failure why);
 
   mutable std::mutex mutex_;
+  // Of the threads that sleep, one (the leader) waits on the link; the others wait for it. Otherwise one thread could
+  // take the wake another one was sent.
+  std::condition_variable followers_;
+  bool leader_ = false;
   ForkMark fork_mark_;
   std::unique_ptr<link::HostLink> link_;
   wire::ChannelLayout layout_;
@@ -171,6 +197,7 @@ class HostEnd {
   std::vector<Region> ranges_, segments_;
   std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
   std::vector<Stream> streams_;
+  std::vector<std::byte> scratch_;
   std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls
   std::unordered_map<std::uint64_t, Failure> failures_;              // of data requests, until asked for
   std::deque<std::uint64_t> failures_order_;

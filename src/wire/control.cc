@@ -13,7 +13,18 @@ Status finish(const Reader& reader, std::string_view what) {
 
 bool known(std::int32_t code) { return error_name(static_cast<Error>(code)) != "unknown"; }
 
+constexpr std::size_t outcome_text_max = 1024;
+
 }  // namespace
+
+std::string_view control_type_name(ControlType type) noexcept {
+  static constexpr std::string_view names[] = {
+      "frame of type 0", "hello", "challenge", "proof",     "welcome",   "refusal", "segment",    "segment_ok", "segment_gone",
+      "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done"};
+  static_assert(std::size(names) == control_types + 1);
+  const auto number = static_cast<std::uint16_t>(type);
+  return number <= control_types ? names[number] : "frame of an unknown type";
+}
 
 void encode(const Hello& hello, std::vector<std::byte>& to) {
   Writer writer(to);
@@ -120,6 +131,69 @@ Result<SegmentNotice> decode_segment_notice(Bytes payload) {
   if (notice.length == 0 || notice.length > region_bytes_max)
     return fail(Error::protocol, "segment notice: a length of {} bytes", notice.length);
   return notice;
+}
+
+void encode(const TransferRequest& request, std::vector<std::byte>& to) {
+  Writer writer(to);
+  writer.put(request.token);
+  writer.put(static_cast<std::uint32_t>(request.count()));
+  writer.put(std::uint32_t{0});
+  writer.put_bytes(request.pieces);
+}
+
+Result<TransferRequest> decode_transfer(Bytes payload) {
+  Reader reader(payload);
+  TransferRequest request{};
+  request.token = reader.take<std::uint64_t>();
+  const auto count = reader.take<std::uint32_t>();
+  const auto reserved = reader.take<std::uint32_t>();
+  request.pieces = reader.take_bytes(std::uint64_t{count} * sizeof(TransferPiece));
+  OFP_TRY(finish(reader, "transfer"));
+  if (reserved != 0) return fail(Error::protocol, "transfer: the reserved field is {}, it must be 0", reserved);
+  return request;
+}
+
+void encode(const Outcome& outcome, std::vector<std::byte>& to) {
+  Writer writer(to);
+  writer.put(outcome.token);
+  if (outcome.status) {
+    writer.put(std::int32_t{0});
+    writer.put_text({});
+  } else {
+    writer.put(static_cast<std::int32_t>(outcome.status.error().code));
+    writer.put_text(std::string_view(outcome.status.error().message).substr(0, outcome_text_max));
+  }
+}
+
+Result<Outcome> decode_outcome(Bytes payload) {
+  Reader reader(payload);
+  Outcome outcome;
+  outcome.token = reader.take<std::uint64_t>();
+  const auto code = reader.take<std::int32_t>();
+  const std::string_view text = reader.take_text();
+  OFP_TRY(finish(reader, "outcome"));
+  if (text.size() > outcome_text_max)
+    return fail(Error::protocol, "outcome: a text of {} bytes, at most {} are allowed", text.size(), outcome_text_max);
+  if (code == 0) return outcome;
+  if (!known(code)) return fail(Error::protocol, "outcome: code {} is no error's number", code);
+  const auto error = static_cast<Error>(code);
+  outcome.status = tl::unexpected<Failure>(Failure{error, std::string(text.empty() ? error_text(error) : text)});
+  return outcome;
+}
+
+Result<RegionId> decode_segment_number(Bytes payload) {
+  Reader reader(payload);
+  const auto region = reader.take<RegionId>();
+  OFP_TRY(finish(reader, "segment number"));
+  if (!is_segment(region)) return fail(Error::protocol, "segment number: region {:#x} is not a segment's number", region);
+  return region;
+}
+
+Result<std::uint64_t> decode_number(Bytes payload) {
+  Reader reader(payload);
+  const auto number = reader.take<std::uint64_t>();
+  OFP_TRY(finish(reader, "number"));
+  return number;
 }
 
 }  // namespace offpath::wire

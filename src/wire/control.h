@@ -4,12 +4,15 @@
 //   | length | type | reserved | payload (length bytes)
 //
 // Handshake: Hello -> (Challenge -> Proof, over TCP) -> Welcome or Refusal. Then segments, wakes and, where
-// there is no other way to the host's memory, reads and writes (tcp_link).
+// there is no other way to the host's memory, reads and writes (tcp_link): requests are answered in order, a
+// read by any number of read_data and one read_done.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -23,22 +26,26 @@ inline constexpr std::uint16_t protocol_version = 1;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
-  hello = 1,       // host -> agent; local: with descriptors {channel segment, event}
-  challenge = 2,   // agent -> host: nonce
-  proof = 3,       // host -> agent: HMAC over both nonces, and its own nonce was in Hello
-  welcome = 4,     // agent -> host
-  refusal = 5,     // agent -> host: code and message; the socket closes after it
-  segment = 6,     // host -> agent: SegmentNotice; local: with one descriptor
-  segment_ok = 7,  // agent -> host: u32 region
+  hello = 1,         // host -> agent; on one machine with the channel segment's descriptor
+  challenge = 2,     // agent -> host: nonce
+  proof = 3,         // host -> agent: HMAC over both nonces; its own nonce was in Hello
+  welcome = 4,       // agent -> host
+  refusal = 5,       // agent -> host: code and message; the socket closes after it
+  segment = 6,       // host -> agent: SegmentNotice; on one machine with one descriptor
+  segment_ok = 7,    // agent -> host: u32 region
   segment_gone = 8,  // host -> agent: u32 region
-  wake = 9,        // either: look at the rings
-  descriptor = 10, // agent -> host, local: u64 ticket, with one descriptor
-  offer = 11,      // host -> agent, local: u64 number, with one descriptor (a file to write)
-  read = 12,       // agent -> host, tcp: ReadRequest
-  read_data = 13,  // host -> agent: u64 token, i32 code (0: bytes follow; else text follows)
-  write = 14,      // agent -> host, tcp: u64 token, u32 count, count x {u32 region, u32 0, u64 offset, u64 length}, bytes
-  write_done = 15, // host -> agent: u64 token, i32 code, text
+  wake = 9,          // either: look at the rings
+  descriptor = 10,   // agent -> host, one machine: u64 ticket, with one descriptor
+  offer = 11,        // host -> agent, one machine: u64 number, with one descriptor (a file to write)
+  read = 12,         // agent -> host, tcp: TransferRequest
+  read_data = 13,    // host -> agent, streamed: u64 token, the next bytes of that read
+  read_done = 14,    // host -> agent: Outcome; if it failed, bytes sent before count for nothing
+  write = 15,        // agent -> host, tcp: TransferRequest, followed by its write_data
+  write_data = 16,   // agent -> host, streamed: u64 token, all bytes of that write
+  write_done = 17,   // host -> agent: Outcome
 };
+inline constexpr std::uint16_t control_types = 17;
+[[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
 
 struct ControlHeader {
   std::uint32_t length;
@@ -47,10 +54,10 @@ struct ControlHeader {
 };
 static_assert(sizeof(ControlHeader) == 8);
 
-// Of frames the other side may send; a longer one ends the channel. Data frames (read_data, write) carry at most
-// data_frame_bytes_max and are received straight into their destination.
+// A longer frame ends the channel. Streamed frames are received straight into their destination.
 inline constexpr std::uint32_t control_frame_bytes_max = 64 * 1024;
-inline constexpr std::uint32_t data_frame_bytes_max = 2 * 1024 * 1024;
+inline constexpr std::uint32_t data_frame_bytes_max = 2 * 1024 * 1024;  // of read_data and write_data, token included
+inline constexpr std::uint32_t streamed_token_bytes = 8;
 
 inline constexpr std::size_t nonce_bytes = 32;
 inline constexpr std::size_t proof_bytes = 32;  // HMAC-SHA256
@@ -94,21 +101,50 @@ struct SegmentNotice {
   std::uint32_t key;
 };
 
-struct ReadRequestPiece {
+// Of a read or a write.
+struct TransferPiece {
   RegionId region;
-  std::uint32_t generation;
+  std::uint32_t generation;  // 0 for segments
   std::uint64_t offset;
   std::uint64_t length;
 };
-static_assert(sizeof(ReadRequestPiece) == 24);
+static_assert(sizeof(TransferPiece) == 24);
+
+//   0       8       12   16
+//   | token | count | 0  | count x TransferPiece
+//
+// Pieces of a decoded request are the receiver's copy of the frame, not aligned: take them with `piece`.
+struct TransferRequest {
+  static constexpr std::uint32_t pieces_max = (control_frame_bytes_max - 16) / sizeof(TransferPiece);
+
+  std::uint64_t token;
+  Bytes pieces;
+
+  [[nodiscard]] std::size_t count() const noexcept { return pieces.size() / sizeof(TransferPiece); }
+  [[nodiscard]] TransferPiece piece(std::size_t index) const noexcept {
+    return load<TransferPiece>(pieces.data() + index * sizeof(TransferPiece));
+  }
+};
+
+// How a read or write ended: u64 token, i32 code (0: well), text.
+struct Outcome {
+  std::uint64_t token = 0;
+  Status status;
+};
 
 void encode(const Hello& hello, std::vector<std::byte>& to);
 void encode(const Welcome& welcome, std::vector<std::byte>& to);
 void encode(const Refusal& refusal, std::vector<std::byte>& to);
 void encode(const SegmentNotice& notice, std::vector<std::byte>& to);
+void encode(const TransferRequest& request, std::vector<std::byte>& to);
+void encode(const Outcome& outcome, std::vector<std::byte>& to);
 [[nodiscard]] Result<Hello> decode_hello(Bytes payload);      // Error::version names both versions
 [[nodiscard]] Result<Welcome> decode_welcome(Bytes payload);
 [[nodiscard]] Result<Refusal> decode_refusal(Bytes payload);
 [[nodiscard]] Result<SegmentNotice> decode_segment_notice(Bytes payload);
+[[nodiscard]] Result<TransferRequest> decode_transfer(Bytes payload);
+[[nodiscard]] Result<Outcome> decode_outcome(Bytes payload);
+[[nodiscard]] Result<RegionId> decode_segment_number(Bytes payload);  // of segment_ok and segment_gone
+[[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);     // of descriptor and offer
 
 }  // namespace offpath::wire

@@ -205,16 +205,19 @@ Status decode(Bytes payload, StepEnd& m) {
 void encode(const WakeAt& m, std::vector<std::byte>& to) {
   Writer w(to);
   w.put(m.stream);
-  w.put(static_cast<std::uint8_t>(m.stored));
-  w.put(m.ticket);
+  w.put(m.word);
+  w.put(m.value);
 }
 
 Status decode(Bytes payload, WakeAt& m) {
   Reader r(payload);
   m.stream = r.take<std::uint32_t>();
-  m.stored = r.take<std::uint8_t>() != 0;
-  m.ticket = r.take<std::uint64_t>();
-  return finish(r, "wake request");
+  const auto word = r.take<std::uint8_t>();
+  m.value = r.take<std::uint64_t>();
+  OFP_TRY(finish(r, "wake request"));
+  if (word > static_cast<std::uint8_t>(WakeWord::now)) return fail(Error::protocol, "wake request: unknown word {}", word);
+  m.word = static_cast<WakeWord>(word);
+  return {};
 }
 
 void encode(const NeedCredit& m, std::vector<std::byte>& to) {

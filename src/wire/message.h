@@ -122,13 +122,16 @@ struct StepEnd {
   std::string_view row_key;
 };
 
+// The host is about to sleep: wake it when `word` has reached `value`. Posted in order, so `now` also means: when
+// everything posted before has been taken out of the ring.
+enum class WakeWord : std::uint8_t { pulled, stored, credit, replies, now };
+
 struct WakeAt {
-  std::uint32_t stream;  // any_reply: the ticket is of a request that gets a reply
-  bool stored;
-  std::uint64_t ticket;
+  std::uint32_t stream;  // of the completion line; 0 for replies and now
+  WakeWord word;
+  std::uint64_t value;   // replies: the position up to which the host has read the reply ring; wakes beyond it
 };
-inline constexpr std::uint32_t any_reply = 0xFFFF'FFFFu;
-inline constexpr std::uint32_t credit_wake = 0xFFFF'FFFEu;  // wakes when any credit of the channel grew
+inline constexpr std::uint32_t any_reply = 0xFFFF'FFFFu;  // in Failed: no stream is concerned
 
 struct NeedCredit {
   std::uint32_t stream;

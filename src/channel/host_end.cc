@@ -1,0 +1,455 @@
+#include "channel/host_end.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace offpath::channel {
+
+using wire::ChannelLayout;
+using wire::EntryKind;
+using wire::WakeWord;
+
+namespace {
+
+// How long a wait looks before it sleeps: about what going to sleep and being woken costs.
+constexpr TimeNs spin_ns = 30 * microsecond_ns;
+// Slots only requests for a wake may use, so that a full ring can still ask for one.
+constexpr std::uint64_t spare_slots = 8;
+constexpr std::size_t failures_max = 4096;
+constexpr std::uint32_t no_hint = 0;
+
+std::uint64_t load_word(const std::byte* at) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(at)))
+      .load(std::memory_order_acquire);
+}
+
+void store_word(std::byte* at, std::uint64_t value) noexcept {
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at)).store(value, std::memory_order_release);
+}
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+ForkMark::ForkMark() {
+  void* page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  OFP_ASSERT(page != MAP_FAILED);
+  madvise(page, page_bytes, MADV_WIPEONFORK);
+  mark_ = static_cast<volatile std::uint64_t*>(page);
+  *mark_ = 1;
+}
+
+ForkMark::~ForkMark() { munmap(const_cast<std::uint64_t*>(mark_), page_bytes); }
+
+HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layout, Clock clock, void* clock_context)
+    : link_(std::move(link)),
+      layout_(layout),
+      clock_(clock),
+      clock_context_(clock_context),
+      memory_(link_->channel_memory().data()),
+      requests_(memory_ + ChannelLayout::request_ring, layout.request_slots),
+      replies_(layout.reply_slots, EntryReader::Tickets::given),
+      ranges_(1),  // number 0 is never used: a hint of 0 means none
+      segments_(1),  // number 0 is the channel segment
+      streams_(layout.streams_max) {
+  OFP_ASSERT(link_->channel_memory().size() >= layout.total_bytes());
+}
+
+HostEnd::~HostEnd() {
+  if (fork_mark_.in_child()) link_->abandon();
+  else close(0);
+}
+
+TimeNs HostEnd::now() const { return clock_ != nullptr ? clock_(clock_context_) : monotonic_ns(); }
+
+Status HostEnd::usable() {
+  if (fork_mark_.in_child())
+    return fail(Error::forked, "this channel belongs to the parent process; a forked child connects for itself");
+  if (lost_) return tl::unexpected(*lost_);
+  if (closed_) return fail(Error::closed, "the channel is closed");
+  return {};
+}
+
+Status HostEnd::lose(Failure why) {
+  if (!lost_) lost_ = std::move(why);
+  followers_.notify_all();
+  return tl::unexpected(*lost_);
+}
+
+// ---- the ring
+
+std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ + ChannelLayout::agent_line); }
+
+bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
+  const std::uint64_t used = requests_.position() - std::min(request_head(), requests_.position());
+  return used + wire::slots_for(payload_bytes) + spare <= layout_.request_slots;
+}
+
+std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
+  requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
+  store_word(memory_ + ChannelLayout::tail_line, requests_.position());
+  ++counters_.posted;
+  // The agent writes its flag, fences, looks at the tail; we write the tail, fence, look at its flag.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (load_word(memory_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)) != 0) [[unlikely]] {
+    link_->wake();
+    ++counters_.wakes_sent;
+  }
+  return ticket_;
+}
+
+void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::WakeAt{stream, word, value}, payload);
+  if (fits(payload.size(), 0)) (void)publish(EntryKind::wake_at, payload);
+}
+
+Status HostEnd::make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline) {
+  const std::uint64_t slots = wire::slots_for(payload_bytes);
+  if (payload_bytes > wire::entry_bytes_max || slots + spare_slots > layout_.request_slots)
+    return fail(Error::too_large, "a request of {} bytes; the ring of {} slots takes at most {}", payload_bytes,
+                layout_.request_slots,
+                std::min(wire::entry_bytes_max, (layout_.request_slots - spare_slots) * wire::slot_payload_bytes));
+  bool asked = false;
+  while (!fits(payload_bytes, spare_slots)) {
+    if (now() >= deadline)
+      return fail(deadline == 0 ? Error::would_block : Error::timeout, "the request ring is full: {} of {} slots are used",
+                  requests_.position() - request_head(), layout_.request_slots);
+    if (!asked) ask_wake(0, WakeWord::now, 0);
+    asked = !asked;  // every other round, should a wake have come before the room
+    if (fits(payload_bytes, spare_slots)) break;
+    OFP_TRY(sleep(lock, deadline));
+  }
+  return {};
+}
+
+Result<std::uint64_t> HostEnd::post_locked(Lock& lock, EntryKind kind, Bytes payload, TimeNs deadline) {
+  OFP_TRY(usable());
+  if (!fits(payload.size(), spare_slots)) [[unlikely]]
+    OFP_TRY(make_room(lock, payload.size(), deadline));
+  return publish(kind, payload);
+}
+
+Result<std::uint64_t> HostEnd::post(EntryKind kind, Bytes payload, TimeNs deadline) {
+  Lock lock(mutex_);
+  return post_locked(lock, kind, payload, deadline);
+}
+
+// ---- what the agent wrote
+
+std::uint64_t HostEnd::full_ticket(std::uint64_t low) const noexcept {
+  const std::uint64_t ticket = (ticket_ & ~0xFFFF'FFFFull) | low;
+  return ticket > ticket_ ? ticket - (1ull << 32) : ticket;
+}
+
+Status HostEnd::drain_replies() {
+  const std::uint64_t tail = load_word(memory_ + ChannelLayout::reply_tail_line);
+  if (tail == replies_.position()) return {};
+  if (tail < replies_.position() || tail - replies_.position() > layout_.reply_slots)
+    return lose({Error::protocol, fmt::format("the reply ring's tail is {}, its head {}, its size {}", tail,
+                                              replies_.position(), layout_.reply_slots)});
+  const std::byte* ring = memory_ + layout_.reply_ring();
+  while (replies_.position() < tail) {
+    wire::Slot slot;
+    std::memcpy(&slot, ring + (replies_.position() & (layout_.reply_slots - 1)) * wire::slot_bytes, sizeof slot);
+    if (!replies_.verifies(slot)) return lose(replies_.explain(slot));
+    Entry entry;
+    auto complete = replies_.take(slot, entry);
+    if (!complete) return lose(std::move(complete).error());
+    if (!*complete) continue;
+    const std::uint64_t ticket = full_ticket(entry.ticket);
+    const auto kind = static_cast<wire::ReplyKind>(entry.kind);
+    if (const auto awaited = awaited_.find(ticket); awaited != awaited_.end()) {
+      awaited->second = Reply{kind, {entry.payload.begin(), entry.payload.end()}};
+      continue;
+    }
+    wire::Failed failed{};
+    if (kind != wire::ReplyKind::failed || !wire::decode(entry.payload, failed)) continue;  // a call that gave up
+    ++counters_.failed;
+    if (failures_.emplace(ticket, Failure{failed.code, std::string(failed.message)}).second)
+      failures_order_.push_back(ticket);
+    while (failures_order_.size() > failures_max) {
+      failures_.erase(failures_order_.front());
+      failures_order_.pop_front();
+    }
+  }
+  store_word(memory_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head), replies_.position());
+  return {};
+}
+
+Status HostEnd::take_failure(std::uint64_t ticket) {
+  const auto at = failures_.find(ticket);
+  if (at == failures_.end()) return {};
+  return tl::unexpected(at->second);  // kept: pulled and stored both report it
+}
+
+Status HostEnd::poll() {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  if (!leader_)
+    if (auto status = link_->look(); !status) return lose(std::move(status).error());
+  return drain_replies();
+}
+
+Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
+  if (leader_) {
+    if (deadline == never) followers_.wait(lock);
+    else followers_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)));
+    return usable();
+  }
+  leader_ = true;
+  lock.unlock();
+  link_->wait(deadline);
+  lock.lock();
+  leader_ = false;
+  followers_.notify_all();
+  OFP_TRY(usable());
+  if (auto status = link_->look(); !status) return lose(std::move(status).error());
+  return {};
+}
+
+Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, deadline));
+  awaited_.emplace(ticket, std::nullopt);
+  const auto forget = [&] { awaited_.erase(ticket); };
+  const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
+  while (true) {
+    if (auto status = drain_replies(); !status) {
+      forget();
+      return tl::unexpected(std::move(status).error());
+    }
+    if (auto& reply = awaited_[ticket]) {
+      Reply taken = std::move(*reply);
+      forget();
+      wire::Failed failed{};
+      if (taken.kind != wire::ReplyKind::failed) return taken;
+      OFP_TRY(wire::decode(taken.payload, failed));
+      return tl::unexpected(Failure{failed.code, std::string(failed.message)});
+    }
+    if (const TimeNs time = now(); time >= deadline) {
+      forget();
+      return fail(Error::timeout, "the agent has not answered in time");
+    } else if (time < spin_until) {
+      lock.unlock();
+      for (int i = 0; i < 16; ++i) relax();
+      lock.lock();
+      continue;
+    }
+    ask_wake(0, WakeWord::replies, replies_.position());
+    if (load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
+    if (auto status = sleep(lock, deadline); !status) {
+      forget();
+      return tl::unexpected(std::move(status).error());
+    }
+  }
+}
+
+// ---- streams
+
+std::uint64_t HostEnd::line_word(std::uint32_t stream, std::size_t word) const noexcept {
+  return load_word(memory_ + layout_.completion_line(stream) + word);
+}
+
+std::uint64_t HostEnd::pulled(std::uint32_t stream) const noexcept {
+  return line_word(stream, offsetof(wire::CompletionLine, pulled));
+}
+
+std::uint64_t HostEnd::stored(std::uint32_t stream) const noexcept {
+  return line_word(stream, offsetof(wire::CompletionLine, stored));
+}
+
+std::uint64_t HostEnd::progress_of(std::uint32_t stream, Progress progress) const noexcept {
+  return progress == Progress::pulled ? pulled(stream) : stored(stream);
+}
+
+std::uint64_t HostEnd::credit_left(std::uint32_t stream) const {
+  Lock lock(mutex_);
+  const std::uint64_t credit = line_word(stream, offsetof(wire::CompletionLine, credit));
+  return credit - std::min(credit, streams_[stream].charged);
+}
+
+Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadline) {
+  {
+    Lock lock(mutex_);
+    OFP_TRY(usable());
+    const auto unused = std::ranges::find_if(streams_, [](const Stream& stream) { return !stream.open; });
+    if (unused == streams_.end())
+      return fail(Error::too_large, "{} streams are open, which is what this channel can have", streams_.size());
+    open.stream = static_cast<std::uint32_t>(unused - streams_.begin());
+    *unused = {.open = true};
+  }
+  std::vector<std::byte> payload;
+  wire::encode(open, payload);
+  auto reply = call(EntryKind::open_stream, payload, deadline);
+  wire::Opened opened{};
+  if (reply && reply->kind == wire::ReplyKind::opened && wire::decode(reply->payload, opened)) return opened;
+  Lock lock(mutex_);
+  // A late answer would open it behind our back, so its number stays taken unless the agent refused.
+  if (!reply && reply.error().code != Error::timeout) streams_[open.stream].open = false;
+  if (!reply) return tl::unexpected(std::move(reply).error());
+  return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}", static_cast<int>(reply->kind));
+}
+
+Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
+  {
+    Lock lock(mutex_);
+    OFP_TRY(usable());
+    if (const std::uint64_t last = streams_[stream].last_ticket; last != 0) {
+      auto status = wait_locked(lock, stream, last, Progress::pulled, deadline);
+      if (!status && (status.error().code == Error::timeout || lost_)) return status;
+    }
+  }
+  std::vector<std::byte> payload;
+  wire::encode(wire::CloseStream{stream}, payload);
+  auto reply = call(EntryKind::close_stream, payload, deadline);
+  if (!reply) return tl::unexpected(std::move(reply).error());
+  Lock lock(mutex_);
+  // The line starts at 0 again for the next stream of this number, so nobody may still be measured by it.
+  for (auto* table : {&ranges_, &segments_})
+    for (Region& region : *table) std::erase_if(region.uses, [&](const Use& use) { return use.stream == stream; });
+  streams_[stream] = {};
+  return {};
+}
+
+Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline) {
+  constexpr std::size_t credit_at = offsetof(wire::CompletionLine, credit);
+  if (charge > welcome().memory_bytes_max)
+    return fail(Error::too_large, "the batch may take {} bytes of the agent's memory, which has {} in all", charge,
+                welcome().memory_bytes_max);
+  while (true) {
+    const std::uint64_t wanted = streams_[stream].charged + charge;
+    const std::uint64_t credit = line_word(stream, credit_at);
+    if (wanted <= credit) return {};
+    // Asked for even when the caller will not wait: it is there when the caller comes back.
+    if (streams_[stream].credit_asked < wanted) {
+      std::vector<std::byte> payload;
+      wire::encode(wire::NeedCredit{stream, wanted}, payload);
+      if (fits(payload.size(), spare_slots)) {
+        (void)publish(EntryKind::need_credit, payload);
+        streams_[stream].credit_asked = wanted;
+      }
+    }
+    if (now() >= deadline)
+      return fail(deadline == 0 ? Error::would_block : Error::timeout,
+                  "no credit: the batch needs {} bytes of the agent's memory, {} are free for this stream; drop frames, "
+                  "or open the stream with `keep`",
+                  charge, credit - std::min(credit, streams_[stream].charged));
+    ask_wake(stream, WakeWord::credit, wanted);
+    if (line_word(stream, credit_at) >= wanted) return {};
+    OFP_TRY(sleep(lock, deadline));
+  }
+}
+
+Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::uint32_t stream, Bytes payload,
+                                         std::uint64_t charge, std::uint64_t bytes, std::span<const BufferRef> uses,
+                                         TimeNs deadline) {
+  Lock& lock = posting.lock;
+  OFP_TRY(usable());
+  Stream& state = streams_[stream];
+  if (!state.open) return fail(Error::closed, "the stream is closed");
+  while (true) {
+    if (state.charged + charge > line_word(stream, offsetof(wire::CompletionLine, credit))) [[unlikely]]
+      OFP_TRY(make_credit(lock, stream, charge, deadline));
+    if (fits(payload.size(), spare_slots)) [[likely]] break;
+    OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
+  }
+  for (const BufferRef& use : uses) {  // as memory is now, under the lock: nobody can withdraw it before the post
+    if (use.length == 0) continue;
+    const Region* region = find(use.region);
+    if (region == nullptr || region->generation != use.generation)
+      return fail(Error::stale, "range {} was withdrawn or announced anew", use.region);
+  }
+  const std::uint64_t ticket = publish(kind, payload);
+  state.charged += charge;
+  state.last_ticket = ticket;
+  counters_.bytes_posted += bytes;
+  for (const BufferRef& use : uses) {
+    if (use.length == 0) continue;
+    auto& region_uses = find(use.region)->uses;
+    if (const auto at = std::ranges::find(region_uses, stream, &Use::stream); at != region_uses.end()) at->ticket = ticket;
+    else region_uses.push_back({stream, ticket});
+  }
+  return ticket;
+}
+
+Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline) {
+  const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
+  bool asked = false;
+  while (progress_of(stream, progress) < ticket) {
+    const TimeNs time = now();
+    if (time >= deadline)
+      return fail(Error::timeout, "ticket {} is not {} yet; {} is the newest that is", ticket,
+                  progress == Progress::pulled ? "pulled" : "stored", progress_of(stream, progress));
+    if (time < spin_until) {
+      lock.unlock();
+      for (int i = 0; i < 16; ++i) relax();
+      lock.lock();
+      OFP_TRY(usable());
+      continue;
+    }
+    if (!asked) ask_wake(stream, progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored, ticket);
+    asked = true;
+    if (progress_of(stream, progress) >= ticket) break;
+    OFP_TRY(sleep(lock, deadline));
+  }
+  OFP_TRY(drain_replies());
+  return take_failure(ticket);
+}
+
+Status HostEnd::wait(std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  if (ticket > ticket_) return fail(Error::invalid, "ticket {} was never given out; the newest is {}", ticket, ticket_);
+  return wait_locked(lock, stream, ticket, progress, deadline);
+}
+
+Status HostEnd::arm(std::uint32_t stream, std::uint64_t ticket, Progress progress) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  ask_wake(stream, progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored, ticket);
+  return {};
+}
+
+Result<Fd> HostEnd::take_descriptor(std::uint64_t ticket, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  return link_->take_descriptor(ticket, deadline);
+}
+
+Result<std::uint64_t> HostEnd::offer(int fd) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  OFP_TRY(link_->offer(++offers_, fd));
+  return offers_;
+}
+
+HostCounters HostEnd::counters() const {
+  Lock lock(mutex_);
+  return counters_;
+}
+
+void HostEnd::close(TimeNs wait_ns) {
+  Lock lock(mutex_);
+  if (closed_) return;
+  const TimeNs deadline = deadline_after(now(), wait_ns);
+  for (std::uint32_t stream = 0; stream < streams_.size() && usable() && wait_ns > 0; ++stream)
+    if (streams_[stream].open && streams_[stream].last_ticket != 0)
+      (void)wait_locked(lock, stream, streams_[stream].last_ticket, Progress::pulled, deadline);
+  closed_ = true;
+  link_->close();
+}
+
+}  // namespace offpath::channel

@@ -1,0 +1,195 @@
+// HostEnd's memory: ranges and segments, found by address, leased by requests.
+
+#include <algorithm>
+#include <utility>
+
+#include "channel/host_end.h"
+
+namespace offpath::channel {
+
+namespace {
+
+std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+}  // namespace
+
+HostEnd::Region* HostEnd::find(RegionId id) noexcept {
+  auto& table = regions(id);
+  const std::uint32_t index = id & ~wire::segment_flag;
+  return index < table.size() && table[index].live ? &table[index] : nullptr;
+}
+
+RegionId HostEnd::unused(std::vector<Region>& regions, RegionId flag) {
+  for (std::uint32_t index = 1; index < regions.size(); ++index)
+    if (!regions[index].live) return index | flag;
+  regions.emplace_back();
+  return static_cast<RegionId>(regions.size() - 1) | flag;
+}
+
+void HostEnd::index(RegionId id) {
+  const auto base = [this](RegionId other) { return address_of(find(other)->base); };
+  by_address_.insert(std::ranges::upper_bound(by_address_, base(id), {}, base), id);
+}
+
+void HostEnd::unindex(RegionId id) { std::erase(by_address_, id); }
+
+const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t length, std::uint32_t& hint) const noexcept {
+  auto* self = const_cast<HostEnd*>(this);
+  const auto covers = [&](const Region* region) {
+    return region != nullptr && region->base != nullptr && address >= address_of(region->base) &&
+           address - address_of(region->base) <= region->length &&
+           length <= region->length - (address - address_of(region->base));
+  };
+  if (const Region* region = self->find(hint); covers(region)) return region;
+  const auto base = [self](RegionId id) { return address_of(self->find(id)->base); };
+  // Ranges may overlap: the nearest one that begins before the address and reaches far enough.
+  auto at = std::ranges::upper_bound(by_address_, address, {}, base);
+  while (at != by_address_.begin()) {
+    const RegionId id = *--at;
+    if (const Region* region = self->find(id); covers(region)) {
+      hint = id;
+      return region;
+    }
+  }
+  return nullptr;
+}
+
+Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length) {
+  if (base == nullptr || length == 0) return fail(Error::invalid, "a range of {} bytes at {}", length, fmt::ptr(base));
+  if (length > wire::region_bytes_max)
+    return fail(Error::too_large, "a range of {} bytes; at most {} are allowed", length, wire::region_bytes_max);
+  const std::uint32_t generation = ranges_[id].generation + 1;
+  auto key = link_->announce_range(id, generation, base, length);
+  if (!key) return tl::unexpected(std::move(key).error());
+  std::vector<std::byte> payload;
+  wire::encode(wire::AnnounceRange{id, generation, address_of(base), length, *key}, payload);
+  OFP_ASSIGN([[maybe_unused]] const std::uint64_t ticket, post_locked(lock, wire::EntryKind::announce_range, payload, never));
+  unindex(id);
+  Region& region = ranges_[id];
+  region.generation = generation;
+  region.base = static_cast<const std::byte*>(base);
+  region.length = length;
+  index(id);
+  return RangeName{id, generation};
+}
+
+Result<HostEnd::RangeName> HostEnd::announce(const void* base, std::uint64_t length) {
+  Lock lock(mutex_);
+  return announce_new(lock, base, length);
+}
+
+Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, std::uint64_t length) {
+  OFP_TRY(usable());
+  const RegionId id = unused(ranges_, 0);
+  if (id >= wire::regions_max) return fail(Error::too_large, "{} ranges are announced, which is the limit", id - 1);
+  // Taken now, covering nothing yet: the lock may be released while the announcement waits for room.
+  ranges_[id].live = true;
+  ranges_[id].base = nullptr;
+  ranges_[id].length = 0;
+  auto name = announce_locked(lock, id, base, length);
+  if (!name) ranges_[id].live = false;
+  return name;
+}
+
+Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base, std::uint64_t length) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  const Region* region = find(range.region);
+  if (region == nullptr || region->generation != range.generation)
+    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+  link_->retire_range(range.region, range.generation);
+  auto name = announce_locked(lock, range.region, base, length);
+  if (name) ranges_[range.region].uses.clear();  // those were of the old place, and end as stale
+  return name;
+}
+
+Status HostEnd::wait_idle(Lock& lock, RegionId id, TimeNs deadline) {
+  while (true) {
+    Region* region = find(id);
+    if (region == nullptr) return {};
+    const auto use = std::ranges::find_if(region->uses, [this](const Use& each) { return pulled(each.stream) < each.ticket; });
+    if (use == region->uses.end()) return {};
+    const Use waiting = *use;
+    auto status = wait_locked(lock, waiting.stream, waiting.ticket, Progress::pulled, deadline);
+    // That a send failed ends its lease too; only time and the agent's death end the wait.
+    if (!status && pulled(waiting.stream) < waiting.ticket) return status;
+  }
+}
+
+Status HostEnd::retire(RangeName range, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  const Region* region = find(range.region);
+  if (region == nullptr || region->generation != range.generation)
+    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+  Status idle = wait_idle(lock, range.region, deadline);
+  if (!idle && idle.error().code != Error::timeout) return idle;
+  // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
+  unindex(range.region);
+  Region& gone = ranges_[range.region];
+  gone.live = false;
+  gone.uses.clear();
+  link_->retire_range(range.region, range.generation);
+  std::vector<std::byte> payload;
+  wire::encode(wire::RetireRange{range.region, range.generation}, payload);
+  if (auto posted = post_locked(lock, wire::EntryKind::retire_range, payload, never); !posted)
+    return tl::unexpected(std::move(posted).error());
+  return idle;
+}
+
+Result<RegionId> HostEnd::allocate(std::uint64_t length, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  if (length == 0 || length > wire::region_bytes_max)
+    return fail(Error::invalid, "a segment of {} bytes; from 1 to {} are allowed", length, wire::region_bytes_max);
+  OFP_ASSIGN(link::SegmentMemory memory, link_->allocate(align_up(length, page_bytes)));
+  const RegionId id = unused(segments_, wire::segment_flag);
+  OFP_TRY(link_->announce_segment(id, memory, deadline));
+  Region& region = segments_[id & ~wire::segment_flag];
+  region.live = true;
+  region.base = memory.data();
+  region.length = memory.length();
+  region.memory = std::move(memory);
+  region.uses.clear();
+  index(id);
+  return id;
+}
+
+MutableBytes HostEnd::segment(RegionId id) {
+  Lock lock(mutex_);
+  Region* region = find(id);
+  return region != nullptr ? region->memory.bytes() : MutableBytes{};
+}
+
+void HostEnd::free(RegionId id) {
+  Lock lock(mutex_);
+  Region* region = find(id);
+  if (region == nullptr) return;
+  if (usable()) (void)wait_idle(lock, id, deadline_after(now(), second_ns));
+  region = find(id);
+  if (region == nullptr) return;
+  unindex(id);
+  region->live = false;
+  region->uses.clear();
+  if (usable()) link_->retire_segment(id);
+  region->memory = {};
+}
+
+Result<BufferRef> HostEnd::name_memory(Posting&, const void* address, std::uint64_t length, std::uint32_t& hint) {
+  const Region* region = covering(address_of(address), length, hint);
+  if (region == nullptr) [[unlikely]]
+    return fail(Error::unannounced, "memory at {}, {} bytes, is not announced; call ofp_range_announce or send with OFP_SEND_ANNOUNCE",
+                fmt::ptr(address), length);
+  return BufferRef{.region = hint, .generation = region->generation,
+                   .offset = address_of(address) - address_of(region->base), .length = length};
+}
+
+Result<BufferRef> HostEnd::name_or_announce(Posting& posting, const void* address, std::uint64_t length,
+                                            std::uint32_t& hint) {
+  if (auto named = name_memory(posting, address, length, hint)) return named;
+  OFP_ASSIGN(const RangeName range, announce_new(posting.lock, address, length));
+  hint = range.region;
+  return BufferRef{.region = range.region, .generation = range.generation, .offset = 0, .length = length};
+}
+
+}  // namespace offpath::channel
