@@ -2,7 +2,6 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(tl-expected REQUIRED)
-find_package(tomlplusplus REQUIRED)
 
 if(OFFPATH_TESTS)
   find_package(GTest REQUIRED)
