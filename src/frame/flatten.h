@@ -29,15 +29,13 @@ inline constexpr std::int64_t unknown_nulls = -1;
 //  16  stride_bytes  u32   0: values side by side. Otherwise from one value to the next one, in an array
 //                          of records; a boolean is then a byte per value. Only values and bits
 //  20  bit_offset    u8    validity and bits: where in the first byte the first bit is, 0..7
-//  21  rebase        u8    offsets: 1 if the first one is not 0
-//  22  zero          u16
+//  21  zero          u8[3]
 struct BufferSource {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::uint32_t stride_bytes = 0;
   std::uint8_t bit_offset = 0;
-  std::uint8_t rebase = 0;
-  std::uint16_t zero = 0;
+  std::uint8_t zero[3] = {0, 0, 0};
 
   bool operator==(const BufferSource&) const = default;
 };
@@ -52,7 +50,7 @@ struct BatchView {
 
 // `batch` is a struct array with the layout's columns (a record batch as Arrow libraries export it).
 // It may be sliced, and so may any of its children: bytes are trimmed to what the slice shows,
-// bitmaps keep a bit offset, offsets keep their values and are marked for rebasing.
+// bitmaps keep a bit offset, and offsets their values, which finish() (plan.h) makes begin at 0.
 // What does not fit the layout is Error::schema with the path and both values.
 [[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view);
 

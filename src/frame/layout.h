@@ -66,6 +66,9 @@ struct Layout {
   bool fixed = false;
 };
 
+// The values of every dictionary of the schema, in the order of their parts: [0] is in part 1.
+[[nodiscard]] std::vector<const Field*> dictionaries_of(const Schema& schema);
+
 [[nodiscard]] Result<Layout> make_layout(const Schema& schema);
 
 // "pos.item": what an error calls a node.

@@ -47,9 +47,8 @@ struct Block {
 enum class StepKind : std::uint8_t {
   shift_bits,     // a bitmap that began within a byte
   count_nulls,    // the null count was not known
-  offsets32,      // subtract the first offset if it is not 0, then compare the last with what was pulled
+  offsets32,      // compare the last offset with what was pulled; subtract the first if it is not 0
   offsets64,
-  zero_offset,    // an array of length 0 has one offset, which is 0
 };
 
 // One change of bytes after they have arrived, in place in the frame.
@@ -73,6 +72,12 @@ struct PartPlace {
   std::uint64_t body_bytes = 0;    // a multiple of 8
 };
 
+// Bytes of the frame that no read fills: padding, and the one offset of an array of length 0.
+struct Gap {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct PlanLimits {
   std::int64_t rows_max = std::numeric_limits<std::int64_t>::max();
   std::uint64_t frame_bytes_max = std::uint64_t{1} << 40;
@@ -90,13 +95,14 @@ struct Plan {
   std::vector<Block> blocks;
   std::vector<Lane> lanes;
   std::vector<Step> steps;
+  std::vector<Gap> gaps;
 };
 
 // `view` may come from another process: every number is checked against the layout, the other
 // numbers and the limits. Addresses are not looked at. After a failure the plan's content is undefined.
 [[nodiscard]] Status make_plan(const Template& form, const BatchView& view, const PlanLimits& limits, Plan& plan);
 
-// `frame` has plan.frame_bytes. Zeroes all padding, so nothing of an earlier frame shows through.
+// `frame` has plan.frame_bytes. Zeroes every gap, so nothing of an earlier frame shows through.
 void write_head(const Template& form, const Plan& plan, MutableBytes frame);
 
 // Rows [row_begin, row_end) of one block, of which `rows` holds row_begin first. A block with
