@@ -91,7 +91,8 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
         if first == "offpath" and folder in ONE_HEADER and header != ONE_HEADER[folder]:
             return f'{folder} may include "{ONE_HEADER[folder]}" of include/offpath, not "{header}"'
         return None
-    if quoted and path.parts[0] == "src" and "/" not in header:
+    generated = header.endswith("_generated.h")
+    if quoted and path.parts[0] == "src" and "/" not in header and not generated:
         return f'"{header}" is written without its folder: "{folder}/{header}"'
     return None
 

@@ -54,6 +54,7 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
         ("src/host/host.cc", "#include <offpath/offpath.h>"),
         ("src/agent/agent.cc", '#include "tcp/flow.h"'),
         ("tests/sim/x.cc", '#include "host/host.h"'),
+        ("src/frame/x.cc", '#include "message_generated.h"'),
         ("bench/x.cc", '#include "measure.h"'),
         ("src/base/x.cc", '// #include "wire/ring.h"'),
     ],

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Runs every test of the project, quick ones first, and ends with one line: `offpath: N passed, N failed`.
+
+Usage: ./dev test [--long] [--only PATTERN]. PATTERN is the name of a step below, or a regular expression for the
+names of tests of the release build and of pytest. Exits 1 if anything failed. Each step's output is kept in
+build/logs/test-STEP.log, its reports in build/reports/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "logs"
+REPORTS = ROOT / "build" / "reports"
+LOG_TAIL_LINES = 60
+STEP_SECONDS_MAX = 1200
+FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
+
+Command = list[str | Path]
+
+
+@dataclass
+class Tally:
+    """How many tests passed, failed and were skipped, and the names of those that failed."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __iadd__(self, other: Tally) -> Tally:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.failures += other.failures
+        return self
+
+    def fail(self, name: str) -> None:
+        self.failed += 1
+        self.failures.append(name)
+
+    def __str__(self) -> str:
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+@dataclass
+class Step:
+    """Commands run one after the other until one fails, and how to count what they did."""
+
+    name: str
+    commands: list[Command]
+    count: Callable[[list[int]], Tally]  # takes the exit codes of the commands that ran
+
+
+def count_testcases(report: Path) -> Tally:
+    """The test cases of one JUnit file, as GoogleTest and pytest write them."""
+    tally = Tally()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.fail(f"{case.get('classname')}.{case.get('name')}")
+        elif case.find("skipped") is not None or case.get("status") == "notrun":
+            tally.skipped += 1
+        else:
+            tally.passed += 1
+    return tally
+
+
+def count_ctest(report: Path, googletest_reports: Path) -> Tally:
+    """What ctest ran. A GoogleTest program counts with its cases, or as one failure if it ended before reporting."""
+    tally = Tally()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = case.get("name", "")
+        status = case.get("status")
+        cases = googletest_reports / f"{name}.xml"
+        if status == "disabled":
+            tally.skipped += 1
+            continue
+        inner = count_testcases(cases) if cases.exists() else Tally(passed=int(status == "run"))
+        if status != "run" and inner.failed == 0:
+            inner.fail(name)
+        tally += inner
+    return tally
+
+
+def lint_step() -> Step:
+    python = sys.executable
+    commands: list[Command] = [
+        [python, "tools/layers.py"],
+        [python, "tools/tidy.py"],
+        [python, "-m", "ruff", "check", "--quiet", "."],
+    ]
+
+    def count(exits: list[int]) -> Tally:
+        tally = Tally()
+        for command, code in zip(commands, exits, strict=False):
+            if code == 0:
+                tally.passed += 1
+            else:
+                tally.fail(" ".join(map(str, command[1:])))
+        return tally
+
+    return Step("lint", commands, count)
+
+
+def ctest_step(preset: str, only: str | None, defines: list[str] | None = None) -> Step:
+    """Configures, builds and tests one preset of CMakePresets.json."""
+    report = REPORTS / f"ctest-{preset}.xml"
+    googletest_reports = ROOT / "build" / preset / "reports"
+    test: Command = ["ctest", "--preset", preset, "--output-junit", report]
+    if only:
+        test += ["--tests-regex", only, "--no-tests=ignore"]
+
+    def count(exits: list[int]) -> Tally:
+        tally = count_ctest(report, googletest_reports) if report.exists() else Tally()
+        if any(exits) and tally.failed == 0:
+            tally.fail(f"{preset}: {('configure', 'build', 'ctest')[len(exits) - 1]}")
+        return tally
+
+    for stale in [report, *googletest_reports.glob("*.xml")]:
+        stale.unlink(missing_ok=True)
+    build: Command = ["nice", "cmake", "--build", "--preset", preset]
+    return Step(preset, [["cmake", "--preset", preset, *(defines or [])], build, test], count)
+
+
+def pytest_step(only: str | None) -> Step:
+    report = REPORTS / "pytest.xml"
+    command: Command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
+    if only:
+        command += ["-k", only]
+
+    def count(exits: list[int]) -> Tally:
+        tally = count_testcases(report) if report.exists() else Tally()
+        nothing_matched = bool(only) and exits == [pytest_exit_no_tests]
+        if any(exits) and tally.failed == 0 and not nothing_matched:
+            tally.fail("pytest")
+        return tally
+
+    report.unlink(missing_ok=True)
+    return Step("pytest", [command], count)
+
+
+pytest_exit_no_tests = 5
+
+
+def run_command(command: Command, log_file: Path, environment: dict[str, str]) -> int:
+    """Runs one command with its output in the log, and ends it with all its children when it takes too long."""
+    with log_file.open("ab") as log:
+        log.write(f"$ {' '.join(map(str, command))}\n".encode())
+        log.flush()
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            return process.wait(STEP_SECONDS_MAX * (10 if "OFFPATH_LONG" in environment else 1))
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(reason, KeyboardInterrupt):
+                raise
+            log.write(b"took too long and was ended\n")
+            return 124
+
+
+def run_step(step: Step, environment: dict[str, str]) -> Tally:
+    """Runs one step and says how it went."""
+    print(f"{step.name:<8} … ", end="", flush=True)
+    began = time.monotonic()
+    log_file = LOGS / f"test-{step.name}.log"
+    log_file.unlink(missing_ok=True)
+    exits: list[int] = []
+    for command in step.commands:
+        exits.append(run_command(command, log_file, environment))
+        if exits[-1] != 0 and step.name != "lint":
+            break
+    tally = step.count(exits)
+    print(f"{tally}  ({time.monotonic() - began:.0f} s)", flush=True)
+    if tally.failed:
+        tail = log_file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        print("\n".join(f"  | {line}" for line in tail))
+        for name in tally.failures:
+            print(f"  failed: {name}")
+        print(f"  all of it: {log_file.relative_to(ROOT)}; again: ./dev test --only {step.name}", flush=True)
+    return tally
+
+
+def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
+    """The steps in order. Each is made only when its turn comes, because making one removes stale reports."""
+    fuzz_seconds = FUZZ_SECONDS_LONG if long else FUZZ_SECONDS
+    named: dict[str, Callable[[], Step]] = {
+        "lint": lint_step,
+        "release": lambda: ctest_step("release", None),
+        "pytest": lambda: pytest_step(None),
+        "asan": lambda: ctest_step("asan", None),
+        "tsan": lambda: ctest_step("tsan", None),
+        "fuzz": lambda: ctest_step("fuzz", None, [f"-DOFFPATH_FUZZ_SECONDS={fuzz_seconds}"]),
+    }
+    if only in named:
+        return [named[only]]
+    if only:
+        return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
+    return list(named.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
+    parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing")
+    parser.add_argument(
+        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz) or test names"
+    )
+    arguments = parser.parse_args()
+    environment = dict(os.environ)
+    if arguments.long:
+        environment["OFFPATH_LONG"] = "1"
+    LOGS.mkdir(parents=True, exist_ok=True)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+
+    total = Tally()
+    for make_step in steps_of(arguments.only, arguments.long):
+        total += run_step(make_step(), environment)
+    if total.passed + total.failed == 0:
+        total.fail(f"no test matches {arguments.only}")
+        print(f"no test matches '{arguments.only}'")
+    for name in total.failures:
+        print(f"failed: {name}")
+    print(f"offpath: {total}")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

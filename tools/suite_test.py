@@ -1,0 +1,69 @@
+"""suite.py counts what ran, and counts everything that did not end well as failed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import suite
+
+GOOGLETEST = """<testsuites><testsuite name="Ring">
+<testcase name="Wraps" status="run" result="completed" classname="Ring" />
+<testcase name="Full" status="run" result="completed" classname="Ring"><failure message="no"/></testcase>
+<testcase name="Remote" status="run" result="skipped" classname="Ring"><skipped message="no device"/></testcase>
+<testcase name="DISABLED_Old" status="notrun" result="suppressed" classname="Ring" />
+</testsuite></testsuites>"""
+
+
+def ctest_report(status: str) -> str:
+    return f'<testsuite><testcase name="ring_test" classname="ring_test" status="{status}"/></testsuite>'
+
+
+def test_cases_of_a_program(tmp_path: Path) -> None:
+    (tmp_path / "ring_test.xml").write_text(GOOGLETEST)
+    tally = suite.count_testcases(tmp_path / "ring_test.xml")
+    assert (tally.passed, tally.failed, tally.skipped, tally.failures) == (1, 1, 2, ["Ring.Full"])
+
+
+@pytest.mark.parametrize(
+    ("status", "cases", "expected"),
+    [
+        ("run", None, (1, 0, 0)),  # no GoogleTest program
+        ("fail", None, (0, 1, 0)),
+        ("notrun", None, (0, 1, 0)),  # was not built
+        ("disabled", None, (0, 0, 1)),
+        ("fail", GOOGLETEST, (1, 1, 2)),
+        ("fail", GOOGLETEST.replace('<failure message="no"/>', ""), (2, 1, 2)),  # crashed after its last case
+        ("run", GOOGLETEST.replace('<failure message="no"/>', ""), (2, 0, 2)),
+    ],
+)
+def test_ctest(tmp_path: Path, status: str, cases: str | None, expected: tuple[int, int, int]) -> None:
+    (tmp_path / "ctest.xml").write_text(ctest_report(status))
+    if cases:
+        (tmp_path / "ring_test.xml").write_text(cases)
+    tally = suite.count_ctest(tmp_path / "ctest.xml", tmp_path)
+    assert (tally.passed, tally.failed, tally.skipped) == expected
+
+
+def test_a_command_that_fails_before_any_test_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+    step = suite.ctest_step("asan", None)
+    assert str(step.count([0, 1])) == "0 passed, 1 failed"
+    assert step.count([0, 1]).failures == ["asan: build"]
+    assert suite.pytest_step(None).count([suite.pytest_exit_no_tests]).failed == 1
+    assert suite.pytest_step("x").count([suite.pytest_exit_no_tests]).failed == 0
+
+
+def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "STEP_SECONDS_MAX", 0.2)
+    log = tmp_path / "log"
+    assert suite.run_command(["sh", "-c", "sleep 1000 & wait"], log, dict(os.environ)) == 124
+    assert "took too long" in log.read_text()
+
+
+def test_closing_line() -> None:
+    tally = suite.Tally(passed=3)
+    assert str(tally) == "3 passed, 0 failed"
+    tally += suite.Tally(passed=1, failed=2, skipped=4, failures=["a", "b"])
+    assert str(tally) == "4 passed, 2 failed, 4 skipped"
