@@ -105,6 +105,7 @@ class AgentEnd {
   enum class Sleep { awake, falling, looking, asleep };
 
   struct Pull {
+    std::uint64_t number;  // counts the channel's pulls
     std::uint64_t token;
     std::vector<link::ReadPiece> pieces;
     std::size_t piece = 0;        // the next one to post
@@ -117,11 +118,6 @@ class AgentEnd {
     wire::CompletionLine words{};
     bool dirty = false;
   };
-  struct Wake {
-    std::uint32_t stream;
-    bool stored;
-    std::uint64_t ticket;
-  };
   struct Answer {
     wire::ReplyKind kind;
     std::uint64_t ticket;
@@ -132,20 +128,23 @@ class AgentEnd {
   void take_completion(std::uint64_t token, Status status, TimeNs now);
   bool look(TimeNs now);
   bool look_mapped(TimeNs now);
-  void post_look(bool after_wake);
+  [[nodiscard]] bool saturated() const noexcept;
+  void post_look();
   bool finish_look(Status status, TimeNs now);
-  [[nodiscard]] Status take_slot(const wire::Slot& slot, TimeNs now);
+  [[nodiscard]] Status check_tail(std::uint64_t tail) const;
+  bool take_slot(const wire::Slot& slot, TimeNs now);
   [[nodiscard]] Status serve(const Entry& entry, TimeNs now);
-  bool post_pull_slices();
-  bool post_slice(Pull& pull);
-  void finish_pulls(TimeNs now);
-  bool flush(TimeNs now);
-  bool flush_mapped();
-  bool flush_remote();
-  bool write_replies();
+  bool post_slices();
+  std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
+  bool finish_pulls(TimeNs now);
+  bool flush();
+  void flush_mapped();
+  void flush_remote();
+  bool compose_replies();
   void reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload);
-  [[nodiscard]] bool wake_due(const Wake& wake) const noexcept;
+  [[nodiscard]] bool due(const wire::WakeAt& wake) const noexcept;
   bool settle_wakes();
+  void wake_up(TimeNs now);
   void end(TimeNs now);
   Line& line(std::uint32_t stream) noexcept;
 
@@ -170,21 +169,24 @@ class AgentEnd {
   std::vector<std::byte> reply_mirror_;  // where the reply ring is composed when it is not mapped
   std::uint64_t reply_written_ = 0;      // position the host knows
   std::deque<Answer> answers_;           // waiting for room in the reply ring
-  std::deque<std::uint64_t> answered_;   // tickets in the ring since the last flush, for wakes on replies
   std::vector<Line> lines_;
   std::vector<std::uint32_t> dirty_;
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
-  bool flushing_ = false;
-  std::vector<Wake> wakes_;
-  bool credit_grew_ = false;
+  unsigned flushing_ = 0;                // writes of it under way
+  std::vector<wire::WakeAt> wakes_;
+  std::vector<std::uint64_t> probes_;    // tickets, answered with the time of the poll after the one that saw them
 
   std::deque<Pull> pulls_;
+  std::uint64_t next_pull_ = 0;
   unsigned slices_outstanding_ = 0;
-  std::uint64_t pushes_outstanding_ = 0;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}
+  std::uint64_t next_push_ = 0;
+  std::vector<link::ReadPiece> slice_;  // reused
 
   Sleep sleep_ = Sleep::awake;
-  std::byte asleep_word_[8]{};
+  bool agent_line_dirty_ = false;
   TimeNs idle_since_ = 0;
+  unsigned rounds_ = 0;
   std::vector<std::byte> scratch_;
   AgentEndCounters counters_;
   bool closed_ = false, closing_ = false;

@@ -11,11 +11,12 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <deque>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+
 
 #include "base/bytes.h"
 #include "base/fd.h"
@@ -89,7 +90,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   BufferCacheOptions options_;
   mutable std::mutex mutex_;
   // First in, first out: the longest unused is taken, so a reader's stale mapping ages longest.
-  std::map<std::pair<uid_t, std::uint64_t>, std::vector<Free>> free_;
+  std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0};
 };

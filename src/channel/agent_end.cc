@@ -1,0 +1,573 @@
+#include "channel/agent_end.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "base/log.h"
+
+namespace offpath::channel {
+
+using link::LinkEvent;
+using wire::ChannelLayout;
+using wire::CompletionLine;
+using wire::EntryKind;
+using wire::Slot;
+using wire::WakeWord;
+
+namespace {
+
+// Which of the channel's own operations a link event is about: the top byte of its token.
+enum class Operation : std::uint8_t { look = 1, flush = 2, pull = 3, push = 4 };
+
+constexpr std::uint64_t token_of(Operation operation, std::uint64_t number) noexcept {
+  return (static_cast<std::uint64_t>(operation) << 56) | number;
+}
+
+constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
+constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
+constexpr std::size_t wakes_max = 1024;
+constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
+constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
+constexpr TimeNs busy_ns = 50 * microsecond_ns;
+constexpr unsigned idle_rounds = 16;
+
+std::atomic_ref<std::uint64_t> word(std::byte* at) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at));
+}
+
+}  // namespace
+
+AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<link::AgentLink> link,
+                   const ChannelLayout& layout, AgentEvents& events, const AgentEndOptions& options)
+    : number_(number),
+      program_(std::move(program)),
+      link_(std::move(link)),
+      layout_(layout),
+      events_(events),
+      options_(options),
+      requests_(layout.request_slots, EntryReader::Tickets::counted),
+      replies_(nullptr, layout.reply_slots),
+      lines_(layout.streams_max) {
+  if (const MutableBytes memory = link_->mapped(wire::channel_segment); memory.size() >= layout.total_bytes()) {
+    mapped_ = memory.data();
+    replies_ = RingWriter(mapped_ + layout.reply_ring(), layout.reply_slots);
+  } else {
+    reply_mirror_.resize(layout.reply_slots * wire::slot_bytes);
+    replies_ = RingWriter(reply_mirror_.data(), layout.reply_slots);
+    look_buffer_.resize((1 + options.look_slots_max) * wire::slot_bytes);
+  }
+}
+
+AgentEnd::~AgentEnd() = default;
+
+bool AgentEnd::poll(TimeNs now) {
+  if (closed_) return false;
+  if (closing_) {
+    end(now);
+    return true;
+  }
+  for (const std::uint64_t ticket : probes_) reply(wire::ReplyKind::probed, ticket, wire::Probed{now});
+  bool did = !probes_.empty();
+  probes_.clear();
+  did |= take_link_events(now);
+  if (!closing_) did |= look(now);
+  if (!closing_ && post_slices()) {
+    did = true;
+    take_link_events(now);  // where reads complete at once, their batch is done in this very round
+  }
+  if (!closing_) did |= flush();
+  if (did) idle_since_ = now;
+  return did;
+}
+
+// ---- link events
+
+bool AgentEnd::take_link_events(TimeNs now) {
+  std::array<LinkEvent, 32> events;
+  const std::size_t count = link_->poll(now, events);
+  for (std::size_t i = 0; i < count && !closing_; ++i) {
+    LinkEvent& event = events[i];
+    switch (event.kind) {
+      case LinkEvent::Kind::read_done:
+      case LinkEvent::Kind::write_done: take_completion(event.token, std::move(event.status), now); break;
+      case LinkEvent::Kind::woken: wake_up(now); break;
+      case LinkEvent::Kind::offered: events_.on_offer(*this, event.token, std::move(event.fd), now); break;
+      case LinkEvent::Kind::closed:
+        close(event.status ? Failure{Error::closed, "the program closed the channel"} : std::move(event.status).error());
+        break;
+    }
+  }
+  return count > 0;
+}
+
+void AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
+  const std::uint64_t number = token & ((1ull << 56) - 1);
+  switch (static_cast<Operation>(token >> 56)) {
+    case Operation::look: finish_look(std::move(status), now); return;
+    case Operation::flush:
+      --flushing_;
+      if (!status) close(std::move(status).error());
+      return;
+    case Operation::pull: {
+      const auto pull = std::ranges::find(pulls_, number, &Pull::number);
+      OFP_ASSERT(pull != pulls_.end());
+      --pull->outstanding;
+      --slices_outstanding_;
+      if (!status && pull->status) {
+        pull->status = std::move(status);
+        pull->all_posted = true;  // the rest of it is not worth reading
+      }
+      finish_pulls(now);
+      return;
+    }
+    case Operation::push: {
+      const auto push = std::ranges::find(pushes_, number, &std::pair<std::uint64_t, std::uint64_t>::first);
+      OFP_ASSERT(push != pushes_.end());
+      const std::uint64_t owner = push->second;
+      pushes_.erase(push);
+      ++counters_.pushes;
+      events_.on_transfer(*this, owner, std::move(status), now);
+      return;
+    }
+  }
+}
+
+void AgentEnd::wake_up(TimeNs now) {
+  idle_since_ = now;
+  if (sleep_ == Sleep::awake) return;
+  sleep_ = Sleep::awake;
+  if (mapped_ != nullptr)
+    word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).store(0, std::memory_order_release);
+  else
+    agent_line_dirty_ = true;
+}
+
+// ---- the request ring
+
+bool AgentEnd::saturated() const noexcept { return answers_.size() >= answers_max || pulls_.size() >= pulls_max; }
+
+bool AgentEnd::look(TimeNs now) {
+  if (saturated()) return false;
+  if (mapped_ != nullptr) return look_mapped(now);
+  if (looking_ || sleep_ == Sleep::asleep || sleep_ == Sleep::falling) return false;
+  // A ring idle for a while is looked at less often: each look is a read over the network.
+  if (!look_again_ && now - idle_since_ > busy_ns && ++rounds_ % idle_rounds != 0) return false;
+  post_look();
+  return false;  // nothing is done yet
+}
+
+Status AgentEnd::check_tail(std::uint64_t tail) const {
+  if (tail < tail_ || tail - std::min(tail, requests_.position()) > layout_.request_slots)
+    return fail(Error::protocol, "the request ring's tail is {}; it was {}, {} slots are taken, the ring has {}", tail, tail_,
+                requests_.position(), layout_.request_slots);
+  return {};
+}
+
+bool AgentEnd::look_mapped(TimeNs now) {
+  const std::uint64_t tail = word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire);
+  if (tail == requests_.position()) return false;
+  ++counters_.looks;
+  if (auto status = check_tail(tail); !status) {
+    close(std::move(status).error());
+    return true;
+  }
+  tail_ = tail;
+  if (sleep_ != Sleep::awake) wake_up(now);
+  const std::byte* ring = mapped_ + ChannelLayout::request_ring;
+  for (unsigned taken = 0; requests_.position() < tail && taken < options_.look_slots_max && !saturated(); ++taken) {
+    Slot slot;  // copied once, then checked, then used
+    std::memcpy(&slot, ring + (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes, sizeof slot);
+    if (!requests_.verifies(slot)) {
+      close(requests_.explain(slot));
+      return true;
+    }
+    if (!take_slot(slot, now)) return true;
+  }
+  reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+  return true;
+}
+
+void AgentEnd::post_look() {
+  looking_ = true;
+  look_again_ = false;
+  look_position_ = requests_.position();
+  look_tail_before_ = tail_;
+  const std::uint64_t known = tail_ - std::min(tail_, look_position_);
+  look_slots_ = std::clamp<std::uint64_t>(known, look_ahead_slots, options_.look_slots_max);
+  look_slots_ = std::min<std::uint64_t>(look_slots_, layout_.request_slots);
+  const std::uint64_t first = look_position_ & (layout_.request_slots - 1);
+  const std::uint64_t before_end = std::min(look_slots_, layout_.request_slots - first);
+  std::byte* slots = look_buffer_.data() + wire::slot_bytes;
+  const auto slot_offset = [](std::uint64_t index) { return ChannelLayout::request_ring + index * wire::slot_bytes; };
+  const std::array<link::ReadPiece, 3> pieces = {{
+      {wire::channel_segment, 0, ChannelLayout::tail_line, look_buffer_.data(), sizeof(wire::TailLine)},
+      {wire::channel_segment, 0, slot_offset(first), slots, before_end * wire::slot_bytes},
+      {wire::channel_segment, 0, slot_offset(0), slots + before_end * wire::slot_bytes,
+       (look_slots_ - before_end) * wire::slot_bytes},
+  }};
+  ++counters_.looks;
+  link_->read(token_of(Operation::look, 0), std::span(pieces).first(before_end < look_slots_ ? 3 : 2));
+}
+
+// Tail and slots came in one read, in no order. A slot counts if it is below a tail that had arrived before this
+// read was posted, or if its lap and checksum say that it is whole; otherwise it is read again.
+bool AgentEnd::finish_look(Status status, TimeNs now) {
+  looking_ = false;
+  if (!status) {
+    close(std::move(status).error());
+    return true;
+  }
+  const auto tail_line = load<wire::TailLine>(look_buffer_.data());
+  if (auto checked = check_tail(tail_line.tail); !checked) {
+    close(std::move(checked).error());
+    return true;
+  }
+  reply_head_ = std::max(reply_head_, tail_line.reply_head);
+  const std::uint64_t position_before = requests_.position();
+  for (std::uint64_t i = 0; i < look_slots_ && !saturated(); ++i) {
+    const auto slot = load<Slot>(look_buffer_.data() + (1 + i) * wire::slot_bytes);
+    if (!requests_.verifies(slot)) {
+      if (look_position_ + i < look_tail_before_) {
+        close(requests_.explain(slot));
+        return true;
+      }
+      break;
+    }
+    if (!take_slot(slot, now)) return true;
+  }
+  tail_ = std::max(tail_line.tail, requests_.position());
+  const bool found = requests_.position() != position_before;
+  look_again_ = requests_.position() < tail_ || found;
+  if (found || look_again_) {
+    idle_since_ = now;
+    wake_up(now);
+  } else if (sleep_ == Sleep::looking) {
+    sleep_ = Sleep::asleep;
+    ++counters_.sleeps;
+  }
+  return found;
+}
+
+bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
+  Entry entry;
+  auto complete = requests_.take(slot, entry);
+  Status status;
+  if (!complete) status = tl::unexpected(std::move(complete).error());
+  else if (*complete) status = serve(entry, now);
+  if (status) return true;
+  close(std::move(status).error());
+  return false;
+}
+
+Status AgentEnd::serve(const Entry& entry, TimeNs now) {
+  ++counters_.requests;
+  switch (static_cast<EntryKind>(entry.kind)) {
+    case EntryKind::announce_range: {
+      wire::AnnounceRange announce;
+      OFP_TRY(wire::decode(entry.payload, announce));
+      if (auto status = link_->attach_range(announce.range, announce.generation, announce.base, announce.length, announce.key);
+          !status)
+        reply_failure(entry.ticket, wire::any_reply, status.error());
+      return {};
+    }
+    case EntryKind::retire_range: {
+      wire::RetireRange retire;
+      OFP_TRY(wire::decode(entry.payload, retire));
+      if (auto status = link_->detach_range(retire.range, retire.generation); !status)
+        reply_failure(entry.ticket, wire::any_reply, status.error());
+      return {};
+    }
+    case EntryKind::wake_at: {
+      wire::WakeAt wake;
+      OFP_TRY(wire::decode(entry.payload, wake));
+      if (wake.word < WakeWord::replies && wake.stream >= layout_.streams_max)
+        return fail(Error::protocol, "wake request for stream {}, the channel has {}", wake.stream, layout_.streams_max);
+      if (wakes_.size() >= wakes_max) return fail(Error::protocol, "more than {} wake requests are waiting", wakes_max);
+      wakes_.push_back(wake);
+      return {};
+    }
+    case EntryKind::probe:
+      probes_.push_back(entry.ticket);
+      return {};
+    case EntryKind::open_stream: case EntryKind::close_stream: case EntryKind::send: case EntryKind::move:
+    case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
+    case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::release:
+      events_.on_request(*this, entry, now);
+      return {};
+  }
+  return fail(Error::protocol, "request {} has the unknown kind {}", entry.ticket, entry.kind);
+}
+
+// ---- pulls and pushes
+
+void AgentEnd::pull(std::uint64_t token, std::vector<link::ReadPiece> pieces) {
+  std::erase_if(pieces, [](const link::ReadPiece& piece) { return piece.length == 0; });
+  ++counters_.pulls;
+  const bool empty = pieces.empty();
+  pulls_.push_back({.number = next_pull_++, .token = token, .pieces = std::move(pieces), .all_posted = empty, .status = {}});
+}
+
+void AgentEnd::push(std::uint64_t token, std::vector<link::WritePiece> pieces) {
+  pushes_.emplace_back(next_push_, token);
+  for (const auto& piece : pieces) counters_.bytes_pushed += piece.length;
+  link_->write(token_of(Operation::push, next_push_++), pieces);
+}
+
+void AgentEnd::cancel(std::uint64_t token) {
+  for (Pull& pull : pulls_)
+    if (pull.token == token && !pull.all_posted) {
+      pull.all_posted = true;
+      pull.status = fail(Error::cancelled, "cancelled");
+    }
+}
+
+bool AgentEnd::post_slices() {
+  const unsigned outstanding_max = mapped_ != nullptr ? 1 : options_.pulls_outstanding;
+  bool posted = false;
+  std::uint64_t budget = options_.pull_slice_bytes;  // of one poll, where reads complete at once
+  for (Pull& pull : pulls_) {
+    while (!pull.all_posted && budget > 0) {
+      if (mapped_ == nullptr && slices_outstanding_ >= outstanding_max) return posted;
+      const std::uint64_t bytes = post_slice(pull, std::min(budget, options_.pull_slice_bytes));
+      if (mapped_ != nullptr) budget -= bytes;
+      posted = true;
+    }
+    if (budget == 0) break;
+  }
+  // An empty pull has nothing to post but its end.
+  return posted || (!pulls_.empty() && pulls_.front().all_posted && pulls_.front().outstanding == 0);
+}
+
+std::uint64_t AgentEnd::post_slice(Pull& pull, std::uint64_t bytes_max) {
+  slice_.clear();
+  std::uint64_t bytes = 0;
+  while (pull.piece < pull.pieces.size() && bytes < bytes_max && slice_.size() < slice_pieces_max) {
+    const link::ReadPiece& piece = pull.pieces[pull.piece];
+    const std::uint64_t length = std::min(piece.length - pull.offset, bytes_max - bytes);
+    slice_.push_back({piece.region, piece.generation, piece.offset + pull.offset, piece.to + pull.offset, length});
+    bytes += length;
+    pull.offset += length;
+    if (pull.offset == piece.length) {
+      ++pull.piece;
+      pull.offset = 0;
+    }
+  }
+  pull.all_posted = pull.piece == pull.pieces.size();
+  ++pull.outstanding;
+  ++slices_outstanding_;
+  counters_.bytes_pulled += bytes;
+  link_->read(token_of(Operation::pull, pull.number), slice_);
+  return bytes;
+}
+
+bool AgentEnd::finish_pulls(TimeNs now) {
+  bool did = false;
+  while (!pulls_.empty() && pulls_.front().all_posted && pulls_.front().outstanding == 0) {
+    Pull done = std::move(pulls_.front());
+    pulls_.pop_front();
+    did = true;
+    events_.on_transfer(*this, done.token, std::move(done.status), now);
+  }
+  return did;
+}
+
+// ---- replies and lines
+
+AgentEnd::Line& AgentEnd::line(std::uint32_t stream) noexcept {
+  OFP_ASSERT(stream < lines_.size());
+  Line& line = lines_[stream];
+  if (!line.dirty) {
+    line.dirty = true;
+    dirty_.push_back(stream);
+  }
+  return line;
+}
+
+void AgentEnd::set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.pulled = ticket; }
+void AgentEnd::set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.stored = ticket; }
+void AgentEnd::set_credit(std::uint32_t stream, std::uint64_t total) noexcept { line(stream).words.credit = total; }
+void AgentEnd::reset_line(std::uint32_t stream) noexcept { line(stream).words = {}; }
+
+void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
+  ++counters_.replies;
+  answers_.push_back({kind, ticket, {payload.begin(), payload.end()}});
+}
+
+void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
+  ++counters_.failures;
+  reply(wire::ReplyKind::failed, ticket, wire::Failed{stream, failure.code, failure.message});
+}
+
+bool AgentEnd::compose_replies() {
+  if (answers_.empty()) return false;
+  if (mapped_ != nullptr)
+    reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+  if (reply_head_ > replies_.position()) {
+    close({Error::protocol, fmt::format("the reply ring's head is {}, its tail {}", reply_head_, replies_.position())});
+    return false;
+  }
+  bool wrote = false;
+  while (!answers_.empty() && replies_.fits(answers_.front().payload.size(), reply_head_)) {
+    const Answer& answer = answers_.front();
+    replies_.write(static_cast<std::uint8_t>(answer.kind), answer.ticket, answer.payload);
+    answers_.pop_front();
+    wrote = true;
+  }
+  return wrote;
+}
+
+bool AgentEnd::flush() {
+  if (mapped_ == nullptr && flushing_ > 0) return false;  // what changes meanwhile goes with the next one
+  // Asks for the host's reading position only while replies wait for room.
+  const bool replied = compose_replies();
+  if (closing_) return true;
+  const bool head_moved = requests_.position() != head_written_;
+  const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
+  if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
+  if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
+  return (flushing_ == 0 && settle_wakes()) || (changed && mapped_ != nullptr);
+}
+
+void AgentEnd::flush_mapped() {
+  if (replies_.position() != reply_written_) {
+    reply_written_ = replies_.position();
+    word(mapped_ + ChannelLayout::reply_tail_line).store(reply_written_, std::memory_order_release);
+  }
+  for (const std::uint32_t stream : dirty_) {
+    Line& line = lines_[stream];
+    line.dirty = false;
+    std::byte* to = mapped_ + layout_.completion_line(stream);
+    word(to + offsetof(CompletionLine, credit)).store(line.words.credit, std::memory_order_release);
+    word(to + offsetof(CompletionLine, pulled)).store(line.words.pulled, std::memory_order_release);
+    word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
+  }
+  dirty_.clear();
+  agent_line_dirty_ = false;
+  head_written_ = requests_.position();
+  word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
+}
+
+// Reply slots, then their tail, then lines: each a write of its own, because only writes are ordered, not their
+// pieces. A failure is in the ring before `pulled` passes its ticket.
+void AgentEnd::flush_remote() {
+  const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
+  const std::uint64_t count = replies_.position() - reply_written_;
+  const std::uint64_t before_end = std::min<std::uint64_t>(count, layout_.reply_slots - first);
+  flush_buffer_.resize((2 + dirty_.size()) * 64);
+  const auto write = [&](std::span<const link::WritePiece> pieces) {
+    ++flushing_;
+    link_->write(token_of(Operation::flush, 0), pieces);
+  };
+  if (count > 0) {
+    const std::array<link::WritePiece, 2> slots = {{
+        {wire::channel_segment, layout_.reply_ring() + first * wire::slot_bytes,
+         reply_mirror_.data() + first * wire::slot_bytes, before_end * wire::slot_bytes},
+        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), (count - before_end) * wire::slot_bytes},
+    }};
+    write(std::span(slots).first(before_end < count ? 2 : 1));
+    reply_written_ = replies_.position();
+    const wire::ReplyTailLine tail{reply_written_, {}};
+    store(flush_buffer_.data(), tail);
+    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(), sizeof tail};
+    write({&piece, 1});
+  }
+  std::vector<link::WritePiece> lines;
+  std::byte* at = flush_buffer_.data() + 64;
+  for (const std::uint32_t stream : dirty_) {
+    lines_[stream].dirty = false;
+    store(at, lines_[stream].words);
+    lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
+    at += 64;
+  }
+  dirty_.clear();
+  head_written_ = requests_.position();
+  agent_line_dirty_ = false;
+  const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};
+  store(at, agent_line);
+  lines.push_back({wire::channel_segment, ChannelLayout::agent_line, at, sizeof agent_line});
+  write(lines);
+}
+
+// ---- sleeping and waking
+
+bool AgentEnd::due(const wire::WakeAt& wake) const noexcept {
+  switch (wake.word) {
+    case WakeWord::pulled: return lines_[wake.stream].words.pulled >= wake.value;
+    case WakeWord::stored: return lines_[wake.stream].words.stored >= wake.value;
+    case WakeWord::credit: return lines_[wake.stream].words.credit >= wake.value;
+    case WakeWord::replies: return reply_written_ > wake.value;
+    case WakeWord::now: return true;
+  }
+  return true;
+}
+
+bool AgentEnd::settle_wakes() {
+  if (wakes_.empty() || !dirty_.empty()) return false;
+  if (std::erase_if(wakes_, [this](const wire::WakeAt& wake) { return due(wake); }) == 0) return false;
+  ++counters_.wakes_sent;
+  link_->wake();
+  return true;
+}
+
+bool AgentEnd::fall_asleep(TimeNs now) {
+  if (closed_ || closing_) return false;
+  const TimeNs idle_ns = link_->traits().one_sided ? options_.idle_before_sleep_ns : 0;
+  if (now - idle_since_ < idle_ns || !answers_.empty() || !probes_.empty()) return false;
+  if (mapped_ != nullptr) {
+    if (!pulls_.empty()) return false;
+    if (sleep_ == Sleep::asleep) return true;
+    // We write the flag, fence, look at the tail; the host writes the tail, fences, looks at the flag.
+    const auto asleep = word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
+    asleep.store(1, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) != requests_.position()) {
+      asleep.store(0, std::memory_order_release);
+      return false;
+    }
+    sleep_ = Sleep::asleep;
+    ++counters_.sleeps;
+    return true;
+  }
+  // Over a link that completes later: write the flag, wait until the write is done, look once more, then sleep. The
+  // loop may sleep at every stage, because each ends with an event of the link.
+  switch (sleep_) {
+    case Sleep::awake:
+      if (looking_ || flushing_ > 0) return true;
+      if (look_again_) return false;
+      sleep_ = Sleep::falling;
+      agent_line_dirty_ = true;
+      flush_remote();
+      return true;
+    case Sleep::falling:
+      if (flushing_ > 0) return true;
+      sleep_ = Sleep::looking;
+      if (!looking_) post_look();
+      return true;
+    case Sleep::looking: return true;
+    case Sleep::asleep: return true;
+  }
+  return true;
+}
+
+// ---- the end
+
+void AgentEnd::close(Failure why) {
+  if (closing_ || closed_) return;
+  closing_ = true;
+  why_ = std::move(why);
+}
+
+void AgentEnd::end(TimeNs now) {
+  link_->close();
+  closed_ = true;
+  const Failure gone{why_.code, fmt::format("the channel ended: {}", why_.message)};
+  for (auto pulls = std::exchange(pulls_, {}); const Pull& pull : pulls)
+    events_.on_transfer(*this, pull.token, tl::unexpected(gone), now);
+  for (auto pushes = std::exchange(pushes_, {}); const auto& push : pushes)
+    events_.on_transfer(*this, push.second, tl::unexpected(gone), now);
+  events_.on_closed(*this, why_, now);
+}
+
+}  // namespace offpath::channel

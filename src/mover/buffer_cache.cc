@@ -1,0 +1,124 @@
+#include "mover/buffer_cache.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <utility>
+
+namespace offpath::mover {
+
+namespace {
+
+constexpr std::uint64_t huge_bytes = 2ull << 20;
+
+}  // namespace
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  if (data_ != nullptr) cache_->give_back(*this);
+  data_ = std::exchange(other.data_, nullptr);
+  length_ = std::exchange(other.length_, 0);
+  capacity_ = std::exchange(other.capacity_, 0);
+  user_ = other.user_;
+  fd_ = std::move(other.fd_);
+  cache_ = std::move(other.cache_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) cache_->give_back(*this);
+}
+
+std::shared_ptr<BufferCache> BufferCache::make(const BufferCacheOptions& options) {
+  return std::shared_ptr<BufferCache>(new BufferCache(options));
+}
+
+BufferCache::~BufferCache() { clear(); }
+
+std::uint64_t BufferCache::class_bytes(std::uint64_t length) noexcept {
+  const std::uint64_t pages = std::max<std::uint64_t>(1, (length + page_bytes - 1) / page_bytes);
+  if (pages <= 8) return pages * page_bytes;
+  const int shift = std::bit_width(pages - 1) - 4;  // eight steps from one power of two to the next
+  return align_up(pages, 1ull << shift) * page_bytes;
+}
+
+Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity) const {
+  Fd fd(memfd_create("offpath-frame", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return fail_errno(errno, "memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(capacity)) != 0) return fail_errno(errno, "ftruncate of a buffer");
+  void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return fail_errno(errno, "mmap of a buffer");
+  // Our own writable mapping exists already and stays; nobody gets another one.
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error_number = errno;
+    munmap(data, capacity);
+    return fail_errno(error_number, "sealing a buffer");
+  }
+  if (options_.huge_pages && capacity >= huge_bytes) madvise(data, capacity, MADV_HUGEPAGE);
+  return Free{static_cast<std::byte*>(data), capacity, std::move(fd)};
+}
+
+Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
+  const std::uint64_t capacity = class_bytes(length);
+  Free memory{};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = free_.find({user, capacity}); at != free_.end()) {
+      memory = std::move(at->second.front());
+      at->second.pop_front();
+      if (at->second.empty()) free_.erase(at);
+      ++counters_.hits;
+      --counters_.cached_buffers;
+      counters_.cached_bytes -= capacity;
+    } else {
+      ++counters_.misses;
+    }
+  }
+  if (memory.data == nullptr) {
+    OFP_ASSIGN(memory, make_buffer(capacity));
+  }
+  Buffer buffer;
+  buffer.data_ = memory.data;
+  buffer.length_ = length;
+  buffer.capacity_ = capacity;
+  buffer.user_ = user;
+  buffer.fd_ = std::move(memory.fd);
+  buffer.cache_ = shared_from_this();
+  used_bytes_.fetch_add(align_up(length, page_bytes), std::memory_order_relaxed);
+  return buffer;
+}
+
+void BufferCache::give_back(Buffer& buffer) noexcept {
+  used_bytes_.fetch_sub(align_up(buffer.length_, page_bytes), std::memory_order_relaxed);
+  std::byte* data = std::exchange(buffer.data_, nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    if (counters_.cached_bytes + buffer.capacity_ <= options_.cached_bytes_max) {
+      free_[{buffer.user_, buffer.capacity_}].push_back({data, buffer.capacity_, std::move(buffer.fd_)});
+      counters_.cached_bytes += buffer.capacity_;
+      ++counters_.cached_buffers;
+      return;
+    }
+    ++counters_.dropped;
+  }
+  munmap(data, buffer.capacity_);
+  buffer.fd_.reset();
+}
+
+BufferCacheCounters BufferCache::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void BufferCache::clear() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, buffers] : free_)
+    for (const Free& each : buffers) munmap(each.data, each.capacity);
+  free_.clear();
+  counters_.cached_bytes = counters_.cached_buffers = 0;
+}
+
+}  // namespace offpath::mover
