@@ -67,6 +67,8 @@ class RotatedBuffers {
   [[nodiscard]] std::byte* next() noexcept;
   [[nodiscard]] std::byte* at(std::size_t index) const noexcept;
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] std::uint64_t stride_bytes() const noexcept { return stride_bytes_; }
+  [[nodiscard]] const Pages& whole() const noexcept { return pages_; }
 
  private:
   Pages pages_;

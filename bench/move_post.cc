@@ -1,0 +1,189 @@
+// What asking costs a host program: figure 2, how soon the agent sees it, and what an idle agent costs.
+#include <algorithm>
+#include <vector>
+
+#include "host_program.h"
+#include "machine.h"
+#include "report.h"
+
+namespace offpath::bench {
+namespace {
+
+constexpr std::uint32_t columns_count = 16;
+constexpr const char* paper = "SDMS paper, 250-350 us";
+constexpr double paper_post_ns = 300e3;
+
+// One stream and one block of announced memory for batches of every size up to `bytes_max`. What a post costs does
+// not depend on where the arrays lie, so they need not be rotated.
+class Poster {
+ public:
+  static Result<Poster> make(const Channel& channel, std::uint64_t bytes_max) {
+    OFP_ASSIGN(Sources sources, Sources::make(channel, bytes_max / columns_count, columns_count, bytes_max));
+    OFP_ASSIGN(Stream stream, Stream::open(channel, {.name = fmt::format("bench-post-{}", bytes_max),
+                                                     .columns = columns_count,
+                                                     .rows_max = bytes_max / columns_count / sizeof(double)}));
+    return Poster(channel, std::move(sources), std::move(stream));
+  }
+
+  // `count` posts, each after the one before is stored: the agent is awake and the ring empty. The first is not
+  // recorded. Appends nanoseconds.
+  Status post_awake(std::uint64_t total_bytes, std::size_t count, std::vector<double>& costs_ns) {
+    OFP_TRY(wake_agent(channel_));
+    for (std::size_t i = 0; i < count + 1; ++i) {
+      OFP_ASSIGN(const double cost_ns, post_one(total_bytes));
+      if (i > 0) costs_ns.push_back(cost_ns);
+    }
+    return {};
+  }
+  // One post to an agent that has had time to fall asleep.
+  Result<double> post_asleep(std::uint64_t total_bytes) {
+    sleep_ns(agent_settles_ns);
+    return post_one(total_bytes);
+  }
+
+ private:
+  Poster(const Channel& channel, Sources sources, Stream stream)
+      : channel_(channel), sources_(std::move(sources)), stream_(std::move(stream)) {}
+
+  Result<double> post_one(std::uint64_t total_bytes) {
+    const std::uint64_t rows = total_bytes / columns_count / sizeof(double);
+    OFP_ASSIGN(const Stream::Posted posted, stream_.post(sources_.next(), rows));
+    OFP_TRY(stream_.spin_stored(posted.ticket));
+    return double(posted.left_ticks - posted.entered_ticks) * ns_per_tick();
+  }
+
+  const Channel& channel_;
+  Sources sources_;
+  Stream stream_;
+};
+
+Status measure_awake(const Channel& channel, const Options& options, Report& report) {
+  constexpr std::uint64_t bytes = columns_count * 4096;
+  OFP_ASSIGN(Poster poster, Poster::make(channel, bytes));
+  std::vector<double> medians_ns;
+  for (std::size_t turn = 0; turn < options.pairs().pairs; ++turn) {
+    std::vector<double> costs_ns;
+    OFP_TRY(poster.post_awake(bytes, options.quick ? 20 : 500, costs_ns));
+    medians_ns.push_back(median(costs_ns));
+  }
+  const double cost_ns = median(medians_ns);
+  report.add(Claim{.claim = "move.post_ns_p50", .value = cost_ns, .unit = "ns", .peer = paper,
+                   .peer_value = paper_post_ns, .ratio = paper_post_ns / cost_ns, .pairs = medians_ns.size(),
+                   .target = value_at_most(400, "ns")});
+  return {};
+}
+
+Status measure_asleep(const Channel& channel, const Options& options, Report& report) {
+  constexpr std::uint64_t bytes = columns_count * 4096;
+  OFP_ASSIGN(Poster poster, Poster::make(channel, bytes));
+  OFP_ASSIGN(const ofp_channel_info before, channel.info());
+  std::vector<double> costs_us;
+  const std::size_t count = options.quick ? 5 : 201;
+  for (std::size_t i = 0; i < count; ++i) {
+    OFP_ASSIGN(const double cost_ns, poster.post_asleep(bytes));
+    costs_us.push_back(cost_ns / 1e3);
+  }
+  OFP_ASSIGN(const ofp_channel_info after, channel.info());
+  Claim claim{.claim = "move.post_asleep_us_p50", .value = median(costs_us), .unit = "us", .peer = paper,
+              .peer_value = paper_post_ns / 1e3, .ratio = paper_post_ns / 1e3 / median(costs_us), .pairs = count,
+              .target = value_at_most(10, "us")};
+  // A post that found the agent awake did not pay for a wake.
+  const std::uint64_t wakes = after.wakes_sent - before.wakes_sent;
+  if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at {} of {} posts only", wakes, count);
+  report.add(std::move(claim));
+  return {};
+}
+
+Status measure_idle(const Channel& channel, const Options& options, Report& report) {
+  OFP_ASSIGN(const ofp_channel_info info, channel.info());
+  const Target target = value_at_most(1, "%");
+  const TimeNs watch_ns = options.quick ? 200 * millisecond_ns : 3 * second_ns;
+  sleep_ns(20 * millisecond_ns);
+  const auto before = process_cpu_ns(pid_t(info.agent_pid));
+  const TimeNs begin_ns = monotonic_ns();
+  sleep_ns(watch_ns);
+  const auto after = process_cpu_ns(pid_t(info.agent_pid));
+  const TimeNs elapsed_ns = monotonic_ns() - begin_ns;
+  if (info.agent_pid == 0 || !before || !after) {
+    report.add_unmeasured("move.idle_agent_cpu", "%", target, "the agent's process is not on this machine");
+    return {};
+  }
+  report.add(Claim{.claim = "move.idle_agent_cpu", .value = 100 * double(*after - *before) / double(elapsed_ns),
+                   .unit = "%", .target = target});
+  return {};
+}
+
+// Figure 2. Turns go round all sizes, so that drift of the machine is no difference between sizes.
+Status measure_sizes(const Channel& channel, const Options& options, Report& report) {
+  OFP_ASSIGN(Poster poster, Poster::make(channel, options.size_max_bytes));
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t bytes = 4096; bytes <= options.size_max_bytes; bytes *= 2) sizes.push_back(bytes);
+  std::vector<std::vector<double>> costs_ns(sizes.size());
+  for (std::size_t turn = 0; turn < options.pairs().pairs; ++turn) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      OFP_TRY(poster.post_awake(sizes[i], sizes[i] <= (1u << 20) && !options.quick ? 20 : 1, costs_ns[i]));
+    }
+  }
+  const auto add_series = [&](const char* name, double (*figure)(std::span<const double>)) {
+    Series series{.figure = "fig2", .name = name, .x_unit = "bytes", .y_unit = "ns", .x = {}, .y = {}};
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      series.x.push_back(double(sizes[i]));
+      series.y.push_back(figure(costs_ns[i]));
+    }
+    report.add(series);
+    return series.y;
+  };
+  add_series("minimum", [](std::span<const double> values) { return quantile(values, 0); });
+  add_series("mean", mean);
+  add_series("maximum", [](std::span<const double> values) { return quantile(values, 1); });
+  const std::vector<double> medians_ns = add_series("median", median);
+  const auto [fastest, slowest] = std::minmax_element(medians_ns.begin(), medians_ns.end());
+  report.add(Claim{.claim = "move.post_size_spread", .value = *slowest / *fastest, .unit = "x",
+                   .peer = fmt::format("fastest {:.0f} ns, slowest {:.0f} ns", *fastest, *slowest),
+                   .pairs = options.pairs().pairs, .target = value_at_most(1.5, "x")});
+  return {};
+}
+
+// From just before the host's store to the agent's own clock when it sees the entry; both read CLOCK_MONOTONIC.
+Status measure_seen(const Channel& channel, const Options& options, Report& report) {
+  OFP_ASSIGN(const ofp_channel_info info, channel.info());
+  std::vector<double> medians_ns;
+  std::string why;
+  if (std::string_view(info.link) != "local") why = fmt::format("the clocks of two machines differ (link {})", info.link);
+  for (std::size_t turn = 0; turn < options.pairs().pairs && why.empty(); ++turn) {
+    OFP_TRY(wake_agent(channel));
+    std::vector<double> costs_ns;
+    for (int i = 0; i < (options.quick ? 20 : 500); ++i) {
+      std::int64_t seen_ns = 0, returned_ns = 0;
+      ofp_error error{};
+      const TimeNs begin_ns = monotonic_ns();
+      if (ofp_probe(channel.get(), second_ns, &seen_ns, &returned_ns, &error) != OFP_OK) {
+        return tl::unexpected(failure_of(error));
+      }
+      costs_ns.push_back(double(seen_ns - begin_ns));
+    }
+    medians_ns.push_back(median(costs_ns));
+  }
+  Claim claim{.claim = "move.post_to_seen_ns_p50", .unit = "ns", .pairs = medians_ns.size(),
+              .target = value_at_most(250, "ns"), .why = why};
+  if (!medians_ns.empty()) claim.value = median(medians_ns);
+  report.add(std::move(claim));
+  return {};
+}
+
+Status run(const Options& options, Report& report) {
+  OFP_TRY(pin_to_core(options.host_core));
+  OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
+  OFP_TRY(measure_awake(channel, options, report));
+  OFP_TRY(measure_asleep(channel, options, report));
+  OFP_TRY(measure_idle(channel, options, report));
+  OFP_TRY(measure_sizes(channel, options, report));
+  return measure_seen(channel, options, report);
+}
+
+}  // namespace
+}  // namespace offpath::bench
+
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run);
+}
