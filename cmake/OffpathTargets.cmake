@@ -10,6 +10,11 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+# Build targets for the programs of one kind; presets build what they run and no more.
+foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_threaded fuzzers)
+  add_custom_target(${group})
+endforeach()
+
 # What every target of this project is compiled with.
 add_library(offpath_flags INTERFACE)
 target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
@@ -65,11 +70,10 @@ function(offpath_program name)
   endif()
 endfunction()
 
-# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e threaded …] [ARGUMENTS …] [TIMEOUT seconds])
+# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded] [ARGUMENTS …] [TIMEOUT seconds])
 #
-# A GoogleTest program, run by ctest as one test. The first label defaults to unit. Tests that run threads
-# carry the label threaded as well: the tsan preset runs these. Such labels also name build targets,
-# tests_<label>, so that a preset builds no more than it runs.
+# A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
+# label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone.
 function(offpath_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
   offpath_no_leftovers("offpath_test(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
@@ -89,7 +93,13 @@ function(offpath_test name)
            --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
                        ENVIRONMENT "${offpath_sanitizer_environment};OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR}")
-  offpath_add_to_groups(${name} tests ${arg_LABELS})
+  if("e2e" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+  add_dependencies(tests ${name})
+  foreach(label IN LISTS arg_LABELS)
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # offpath_fuzzer(NAME SOURCES … [DEPENDS …] [MAX_BYTES n]): a libFuzzer program, built when OFFPATH_FUZZ is on.
@@ -117,7 +127,7 @@ function(offpath_fuzzer name)
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -max_len=${arg_MAX_BYTES}
            -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout} ENVIRONMENT "${offpath_sanitizer_environment}")
-  offpath_add_to_groups(${name} fuzzers)
+  add_dependencies(fuzzers ${name})
 endfunction()
 
 # offpath_python_module(NAME SOURCES … [DEPENDS …]): a nanobind extension module inside the package offpath.
@@ -150,18 +160,6 @@ function(offpath_link target scope)
     else()
       message(FATAL_ERROR "${target} DEPENDS on ${dependency}: neither a folder listed before it nor a target")
     endif()
-  endforeach()
-endfunction()
-
-function(offpath_add_to_groups target)
-  foreach(group IN LISTS ARGN)
-    if(NOT group MATCHES "^(tests|fuzzers)$")
-      set(group tests_${group})
-    endif()
-    if(NOT TARGET ${group})
-      add_custom_target(${group})
-    endif()
-    add_dependencies(${group} ${target})
   endforeach()
 endfunction()
 
