@@ -1,0 +1,62 @@
+"""Frames of random schemas and data are, for pyarrow, what it was given."""
+
+from __future__ import annotations
+
+import arrow_strategies as arrow
+import pyarrow as pa
+from frame_probe import PAGE, Stream, read_stream
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def assert_same(given: pa.RecordBatch, found: pa.RecordBatch) -> None:
+    """Equal schemas (metadata included), lengths and values."""
+    assert found.schema.equals(given.schema, check_metadata=True)
+    assert found.num_rows == given.num_rows
+    assert found.equals(given), (given.to_pydict(), found.to_pydict())
+
+
+def body_buffers(batch: pa.RecordBatch) -> list[pa.Buffer]:
+    """All buffers of a batch that have bytes, dictionaries included."""
+    found: list[pa.Buffer] = []
+
+    def walk(array: pa.Array) -> None:
+        found.extend(buffer for buffer in array.buffers() if buffer is not None and buffer.size > 0)
+        if isinstance(array, pa.DictionaryArray):
+            walk(array.dictionary)
+
+    for column in batch.columns:
+        walk(column)
+    return found
+
+
+@given(arrow.batches(), st.sampled_from([8, 64, PAGE]))
+def test_equal_in_pyarrow(batch: pa.RecordBatch, alignment: int) -> None:
+    frame = Stream(batch.schema, alignment).frame(batch)
+    read = frame.read()
+    assert_same(batch, read)
+    assert_same(batch, frame.export())
+    look = frame.look
+    for buffer in body_buffers(read):
+        assert look.address <= buffer.address < look.address + look.bytes, "copied"
+        assert buffer.address % alignment == 0
+    assert look.body % alignment == 0
+
+
+@given(arrow.batches())
+def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    assert_same(batch, read_stream(sink.getvalue().to_pybytes()))
+
+
+@given(st.lists(arrow.batches(columns_max=2), min_size=1, max_size=1), st.data())
+def test_slices_of_one_batch(batches: list[pa.RecordBatch], data: st.DataObject) -> None:
+    batch = batches[0]
+    stream = Stream(batch.schema, 8)
+    for _ in range(3):
+        begin = data.draw(st.integers(0, batch.num_rows))
+        length = data.draw(st.integers(0, batch.num_rows - begin))
+        piece = batch.slice(begin, length)
+        assert_same(piece, stream.frame(piece).read())
