@@ -1,0 +1,84 @@
+#include "loop/job_pool.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace offpath::loop {
+
+JobPool::JobPool(Loop& loop, const JobPoolOptions& options)
+    : loop_(loop), options_{std::max(options.threads, 1u), std::max<std::size_t>(options.queue_max, 1)},
+      results_(loop, options_.queue_max + options_.threads,
+               [this](Finished finished, TimeNs now) { take(std::move(finished), now); }) {
+  loop_.add(results_);
+  workers_.reserve(options_.threads);
+  for (unsigned i = 0; i < options_.threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+JobPool::~JobPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  queued_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+  loop_.remove(results_);
+}
+
+void JobPool::start(Run run, Done done) {
+  ++counters_.started;
+  waiting_.push_back({std::move(run), std::move(done)});
+  fill_queue();
+  counters_.waiting = waiting_.size();
+  counters_.waiting_most = std::max(counters_.waiting_most, counters_.waiting);
+}
+
+void JobPool::fill_queue() {
+  while (!waiting_.empty() && away_ < options_.queue_max + options_.threads) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(waiting_.front()));
+    }
+    queued_.notify_one();
+    waiting_.pop_front();
+    ++away_;
+  }
+}
+
+void JobPool::take(Finished finished, TimeNs now) {
+  --away_;
+  ++counters_.finished;
+  if (!finished.status) ++counters_.failed;
+  fill_queue();
+  counters_.waiting = waiting_.size();
+  finished.done(std::move(finished.status), now);
+}
+
+void JobPool::work() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      queued_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      job = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    Finished finished{std::move(job.done), run_guarded(job.run)};
+    job.run = nullptr;  // what it captured is let go of before its result is known
+    OFP_ASSERT(results_.post(std::move(finished)));
+  }
+}
+
+Status JobPool::run_guarded(const Run& run) noexcept {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return fail(Error::no_memory, "a job ran out of memory");
+  } catch (const std::exception& error) {
+    return fail(Error::io, "a job failed: {}", error.what());
+  }
+}
+
+}  // namespace offpath::loop

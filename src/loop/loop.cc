@@ -1,0 +1,161 @@
+#include "loop/loop.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <limits>
+#include <span>
+
+namespace offpath::loop {
+
+namespace {
+
+constexpr std::uint64_t waker_number = 0;
+constexpr std::size_t events_max = 64;
+constexpr std::uint64_t measured_rounds = 64;  // one in so many
+
+}  // namespace
+
+Result<std::unique_ptr<Loop>> Loop::make(const LoopOptions& options) {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return fail_errno(errno, "epoll_create1");
+  OFP_ASSIGN(Waker waker, Waker::make());
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = waker_number;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, waker.fd(), &event) != 0) return fail_errno(errno, "epoll_ctl");
+  return std::unique_ptr<Loop>(new Loop(options, std::move(epoll), std::move(waker)));
+}
+
+Status Loop::watch(int fd, std::uint32_t events, OnReady on_ready) {
+  unwatch(fd);
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = next_watch_;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl(add)");
+  watched_.emplace(next_watch_, fd);
+  watches_.insert_or_assign(fd, Watch{next_watch_, std::move(on_ready)});
+  ++next_watch_;
+  return {};
+}
+
+Status Loop::watch_for(int fd, std::uint32_t events) {
+  auto found = watches_.find(fd);
+  if (found == watches_.end()) return fail(Error::not_found, "descriptor {} is not watched", fd);
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = found->second.number;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl(modify)");
+  return {};
+}
+
+void Loop::unwatch(int fd) noexcept {
+  auto found = watches_.find(fd);
+  if (found == watches_.end()) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);  // fails harmlessly if it is closed already
+  watched_.erase(found->second.number);
+  watches_.erase(found);
+}
+
+int Loop::wait_for_events(std::span<epoll_event> events, TimeNs wait) {
+  auto room = static_cast<int>(events.size());
+  if (whole_nanoseconds_) {
+    timespec timeout{wait / second_ns, wait % second_ns};
+    int ready = epoll_pwait2(epoll_.get(), events.data(), room, wait == never ? nullptr : &timeout, nullptr);
+    if (ready >= 0 || errno != ENOSYS) return ready;
+    whole_nanoseconds_ = false;
+  }
+  constexpr TimeNs longest_ms = std::numeric_limits<int>::max();
+  TimeNs milliseconds = wait / millisecond_ns + (wait % millisecond_ns != 0 ? 1 : 0);  // never too early
+  return epoll_wait(epoll_.get(), events.data(), room,
+                    wait == never ? -1 : static_cast<int>(std::min(milliseconds, longest_ms)));
+}
+
+// Calls what is ready. True if a descriptor with a function was: others merely wake.
+bool Loop::look(TimeNs now, TimeNs wait) {
+  std::array<epoll_event, events_max> events;
+  ++counters_.looks;
+  int ready = wait_for_events(events, wait);
+  if (wait > 0) {
+    waker_.after_sleep();
+    TimeNs woken = monotonic_ns();
+    counters_.asleep_ns += woken - now;
+    now = woken;
+  }
+  next_look_ = now + options_.look_every_ns;
+  bool worked = false;
+  for (int i = 0; i < ready; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    if (event.data.u64 == waker_number) {
+      waker_.clear();
+      continue;
+    }
+    auto watched = watched_.find(event.data.u64);
+    if (watched == watched_.end()) continue;  // one that was called before has unwatched it
+    ++counters_.descriptors_ready;
+    const OnReady& on_ready = watches_.at(watched->second).on_ready;
+    if (!on_ready) continue;
+    OnReady kept = on_ready;  // it may unwatch itself
+    kept(event.events, now);
+    worked = true;
+  }
+  return worked;
+}
+
+bool Loop::round(TimeNs now) {
+  bool measured = counters_.rounds++ % measured_rounds == 0;
+  TimeNs began = measured ? monotonic_ns() : 0;
+  bool worked = false;
+  TimeNs due = timers_.next_due();
+  if (now >= next_look_ || due <= now) worked = look(now, 0);
+  TimeNs pollers_began = measured ? monotonic_ns() : 0;
+  for (std::size_t i = 0; i < pollers_.size(); ++i) worked |= pollers_[i]->poll(now);  // one may add another
+  TimeNs pollers_ended = measured ? monotonic_ns() : 0;
+  if (due <= now) {
+    std::size_t fired = timers_.fire(now);
+    counters_.timers_fired += fired;
+    worked |= fired > 0;
+  }
+  if (measured) {
+    TimeNs outside = (pollers_began - began) + (monotonic_ns() - pollers_ended);
+    counters_.overhead_ns += outside * static_cast<TimeNs>(measured_rounds);
+  }
+  if (worked) ++counters_.busy_rounds;
+  return worked;
+}
+
+bool Loop::sleep(TimeNs now, TimeNs deadline) {
+  waker_.before_sleep();
+  bool agreed = true;
+  for (Poller* poller : pollers_) agreed = agreed && poller->fall_asleep(now);
+  deadline = std::min(deadline, timers_.next_due());
+  for (const Poller* poller : pollers_) deadline = std::min(deadline, poller->next_deadline());
+  if (!agreed || deadline <= now) {
+    waker_.after_sleep();
+    return agreed;
+  }
+  ++counters_.sleeps;
+  look(now, deadline == never ? never : deadline - now);
+  return true;
+}
+
+void Loop::run() {
+  stopping_ = false;
+  TimeNs now = monotonic_ns();
+  TimeNs spin_until = now + options_.spin_ns;
+  while (!stopping_) {
+    bool worked = round(now);
+    TimeNs after = monotonic_ns();
+    counters_.longest_round_ns = std::max(counters_.longest_round_ns, after - now);
+    (worked ? counters_.busy_ns : counters_.spinning_ns) += after - now;
+    now = after;
+    if (worked) {
+      spin_until = now + options_.spin_ns;
+    } else if (now >= spin_until && !stopping_) {
+      if (sleep(now)) now = monotonic_ns();
+    }
+  }
+}
+
+}  // namespace offpath::loop

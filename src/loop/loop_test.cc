@@ -1,0 +1,200 @@
+#include "loop/loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <string>
+#include <thread>
+
+#include "loop/mailbox.h"
+
+namespace offpath::loop {
+namespace {
+
+std::unique_ptr<Loop> make_loop(const LoopOptions& options = {}) {
+  auto loop = Loop::make(options);
+  EXPECT_TRUE(loop.has_value());
+  return std::move(*loop);
+}
+
+struct Pipe {
+  Fd out, in;
+  Pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    out = Fd(ends[0]);
+    in = Fd(ends[1]);
+  }
+  void put() { EXPECT_EQ(write(in.get(), "x", 1), 1); }
+  void take() {
+    char byte = 0;
+    EXPECT_EQ(read(out.get(), &byte, 1), 1);
+  }
+};
+
+struct Recorder : Poller {
+  std::string& log;
+  char name;
+  bool work = false, sleepy = true;
+  TimeNs deadline = never;
+  Recorder(std::string& log_to, char letter) : log(log_to), name(letter) {}
+  bool poll(TimeNs) override {
+    log += name;
+    return work;
+  }
+  bool fall_asleep(TimeNs) override {
+    log += static_cast<char>(name - 'a' + 'A');
+    return sleepy;
+  }
+  TimeNs next_deadline() const override { return deadline; }
+};
+
+TEST(LoopTest, ARoundIsDescriptorsThenPollersThenTimers) {
+  auto loop = make_loop();
+  std::string log;
+  Recorder first(log, 'a'), second(log, 'b');
+  loop->add(first);
+  loop->add(second);
+  Pipe pipe;
+  pipe.put();
+  ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN, [&](std::uint32_t events, TimeNs) {
+    EXPECT_TRUE(events & EPOLLIN);
+    log += 'd';
+    pipe.take();
+  }));
+  loop->timers().start(100, [&](TimeNs, TimeNs) { log += 't'; });
+  EXPECT_TRUE(loop->round(100));
+  EXPECT_EQ(log, "dabt");
+  EXPECT_FALSE(loop->round(101));
+  EXPECT_EQ(log, "dabtab");
+  EXPECT_EQ(loop->counters().rounds, 2u);
+  EXPECT_EQ(loop->counters().busy_rounds, 1u);
+}
+
+// A process that was stopped finds its input and its timers due at the same time.
+TEST(LoopTest, InputThatCameBeforeALateTimerIsServedFirst) {
+  auto loop = make_loop();
+  std::string log;
+  Pipe pipe;
+  ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN, [&](std::uint32_t, TimeNs) {
+    log += 'd';
+    pipe.take();
+  }));
+  loop->round(1000);  // has looked: the next look would be later
+  Timers::Id deadline = loop->timers().start(1001, [&](TimeNs, TimeNs) { log += 't'; });
+  pipe.put();
+  ASSERT_TRUE(loop->watch_for(pipe.out.get(), EPOLLIN));
+  loop->round(1002);
+  EXPECT_EQ(log, "dt");
+  EXPECT_FALSE(loop->timers().cancel(deadline));
+}
+
+TEST(LoopTest, ADescriptorMayBeUnwatchedWhileOthersAreReady) {
+  auto loop = make_loop();
+  std::array<Pipe, 3> pipes;
+  int calls = 0;
+  for (Pipe& pipe : pipes) {
+    pipe.put();
+    ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN, [&](std::uint32_t, TimeNs) {
+      ++calls;
+      for (Pipe& each : pipes) loop->unwatch(each.out.get());
+    }));
+  }
+  loop->round(1);
+  loop->round(1'000'000);
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(loop->watch_for(pipes[0].out.get(), EPOLLIN));
+}
+
+TEST(LoopTest, ADescriptorThatIsClosedAndUsedAgainIsWatchedAnew) {
+  auto loop = make_loop();
+  int calls = 0;
+  for (int i = 0; i < 3; ++i) {
+    Pipe pipe;
+    pipe.put();
+    ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN, [&](std::uint32_t, TimeNs) { ++calls; }));
+    loop->round(i * millisecond_ns);
+    if (i != 1) loop->unwatch(pipe.out.get());  // once it is forgotten
+  }
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(LoopTest, SleepsOnlyIfAllAgree) {
+  auto loop = make_loop();
+  std::string log;
+  Recorder first(log, 'a'), second(log, 'b');
+  loop->add(first);
+  loop->add(second);
+  first.sleepy = false;
+  EXPECT_FALSE(loop->sleep(monotonic_ns()));
+  EXPECT_EQ(log, "A");
+  first.sleepy = true;
+  second.deadline = monotonic_ns() + millisecond_ns;
+  EXPECT_TRUE(loop->sleep(monotonic_ns()));
+  EXPECT_EQ(log, "AAB");
+  EXPECT_GE(monotonic_ns(), second.deadline);
+  EXPECT_EQ(loop->counters().sleeps, 1u);
+}
+
+TEST(LoopTest, ADescriptorWakesIt) {
+  auto loop = make_loop();
+  Pipe pipe;
+  ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN));
+  pipe.put();
+  EXPECT_TRUE(loop->sleep(monotonic_ns()));  // would not return otherwise
+  EXPECT_EQ(loop->counters().descriptors_ready, 1u);
+}
+
+TEST(LoopTest, RunsTimersAndStops) {
+  auto loop = make_loop();
+  TimeNs began = monotonic_ns(), second_due = began + 3 * millisecond_ns;
+  int calls = 0;
+  loop->timers().start(began + millisecond_ns, [&](TimeNs, TimeNs) {
+    loop->timers().start(second_due, [&](TimeNs now, TimeNs due) {
+      EXPECT_GE(now, due);
+      ++calls;
+      loop->stop();
+    });
+    ++calls;
+  });
+  loop->run();
+  EXPECT_EQ(calls, 2);
+  EXPECT_GE(monotonic_ns(), second_due);
+}
+
+TEST(LoopTest, AnIdleLoopUsesNoProcessor) {
+  auto loop = make_loop();
+  std::string log;
+  Recorder idle(log, 'a');
+  loop->add(idle);
+  loop->timers().start(monotonic_ns() + 400 * millisecond_ns, [&](TimeNs, TimeNs) { loop->stop(); });
+  timespec before{}, after{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  loop->run();
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  TimeNs used = (after.tv_sec - before.tv_sec) * second_ns + (after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(used, 40 * millisecond_ns);  // a tenth, where spinning would take all of it
+  EXPECT_GT(loop->counters().asleep_ns, loop->counters().spinning_ns);
+}
+
+TEST(LoopTest, ABusyLoopDoesNotSleep) {
+  auto loop = make_loop();
+  struct Busy : Poller {
+    int left = 1000;
+    Loop* loop;
+    bool poll(TimeNs) override {
+      if (--left == 0) loop->stop();
+      return true;
+    }
+    bool fall_asleep(TimeNs) override { return true; }
+  } busy;
+  busy.loop = loop.get();
+  loop->add(busy);
+  loop->run();
+  EXPECT_EQ(loop->counters().sleeps, 0u);
+  EXPECT_EQ(loop->counters().busy_rounds, 1000u);
+}
+
+}  // namespace
+}  // namespace offpath::loop

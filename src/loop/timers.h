@@ -1,0 +1,41 @@
+// Timers: functions to be called when their time has come. Reads no clock, so tests drive it in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace offpath::loop {
+
+class Timers {
+ public:
+  using Id = std::uint64_t;
+  // `due` is the time asked for: now - due tells how late the call is, which after a SIGSTOP may be much.
+  using Function = std::function<void(TimeNs now, TimeNs due)>;
+
+  Id start(TimeNs due, Function function);
+  bool cancel(Id id);  // false: it has been called or cancelled already
+
+  // Calls those due, the earliest first and equal ones in the order of their start. Timers that are started by
+  // these functions wait for the next call, however due they are. Returns how many were called.
+  std::size_t fire(TimeNs now);
+  [[nodiscard]] TimeNs next_due();  // `never` if there is none
+  [[nodiscard]] std::size_t size() const noexcept { return functions_.size(); }
+
+ private:
+  struct Entry {
+    TimeNs due;
+    Id id;
+  };
+  static bool later(const Entry& a, const Entry& b) noexcept { return a.due != b.due ? a.due > b.due : a.id > b.id; }
+  void drop_cancelled();
+
+  std::vector<Entry> heap_;  // the earliest first; entries of cancelled timers stay until they come up
+  std::unordered_map<Id, Function> functions_;
+  Id next_id_ = 1;
+};
+
+}  // namespace offpath::loop
