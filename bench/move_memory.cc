@@ -127,7 +127,7 @@ Status measure_host(const Options& options, Report& report) {
   report.add(Claim{.claim = "move.host_library_rss", .value = memory->added_bytes / double(mib), .unit = "MiB", .target = rss});
   report.add(Claim{.claim = "move.host_library_threads", .value = double(memory->threads), .unit = "threads", .target = threads});
   report.add(Claim{.claim = "move.host_library_libraries", .value = double(memory->libraries), .unit = "libraries",
-                   .peer = memory->library_names, .target = libraries});
+                   .target = libraries, .why = memory->library_names.empty() ? "" : "loaded:" + memory->library_names});
   return {};
 }
 

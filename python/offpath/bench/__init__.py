@@ -1,0 +1,63 @@
+"""``offpath bench``: every claim of this project, measured beside its peer on this machine.
+
+``app`` is the command group; ``offpath.cli`` mounts it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from .report import Report
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
+
+OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim does not hold.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Only prove that it runs; the figures mean nothing.")]
+SizesOption = Annotated[str, typer.Option("--sizes-max", help="Largest size: 64K, 16M, 1G.")]
+
+
+def finish(report: Report, json_path: Path | None, check: bool) -> None:
+    """Writes the JSON and ends the command with its status."""
+    if json_path is not None:
+        report.write(json_path)
+    if check and not report.all_hold():
+        raise typer.Exit(1)
+
+
+@app.command("move")
+def move_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    sizes_max: SizesOption = "1G",
+) -> None:
+    """The data movement service: posting, bandwidth, placement, memory; figures 2, 3, 4 and 11 of the SDMS paper."""
+    from . import move
+
+    report = move.run(out, "1M" if quick else sizes_max, quick, Console())
+    finish(report, json_path, check)
+
+
+@app.command("arrow-steps")
+def arrow_steps_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    sizes_max: SizesOption = "1G",
+    agent: Annotated[bool, typer.Option(help="Also under a BlueField-2's CPU quota (needs control groups).")] = True,
+) -> None:
+    """What converting arrays to serialised Arrow costs, step by step; table I and figures 7 to 10 of the SDMS paper."""
+    from . import arrow_steps
+
+    report = arrow_steps.run(out, "1M" if quick else sizes_max, quick, agent, Console())
+    finish(report, json_path, check)

@@ -1,0 +1,181 @@
+"""The paper's figures, drawn from the series of a report. Sizes and times are on logarithmic axes, as there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .report import Report, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STEP_COLOURS = ("#4477aa", "#66ccee", "#ccbb44", "#ee6677")
+WAYS = ("host-serialise", "agent-serialise", "ipc", "ipc-page", "c-abi", "arrays", "record-batch")
+
+
+def size_text(size_bytes: float) -> str:
+    """128 B, 4 KiB, 1 GiB."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:g} {unit}"
+    return f"{size_bytes:g} B"
+
+
+def plot_lines(axes: Axes, lines: Iterable[Series]) -> None:
+    """Lines over sizes in bytes; the x axis is labelled in powers of 1024."""
+    for line in lines:
+        axes.plot(line.x, line.y, marker="o", markersize=3, label=line.name)
+    label_sizes(axes)
+
+
+def label_sizes(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("bytes")
+    axes.xaxis.set_major_formatter(lambda value, _: size_text(value))
+    axes.tick_params(axis="x", labelrotation=45)
+    axes.grid(alpha=0.3)
+
+
+def new_figure(rows: int, columns: int, width: float = 6.4, height: float = 4.2):
+    """A figure and its axes as a rows x columns array. Needs no display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained")
+
+
+def save(figure, out: Path, name: str) -> Path:
+    import matplotlib.pyplot as plt
+
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
+
+
+def draw_move(report: Report, out: Path) -> list[Path]:
+    """Figures 2, 3, 4 and 11, each where its series were measured; the paths written."""
+    drawn = [draw_post(report, out), draw_bandwidth(report, out), draw_buffers(report, out), draw_ways(report, out)]
+    return [path for path in drawn if path is not None]
+
+
+def lines_of(report: Report, figure: str) -> list[Series]:
+    return [line for line in report.series if line.figure == figure]
+
+
+def draw_post(report: Report, out: Path) -> Path | None:
+    """Figure 2: the host's time to ask for a transfer, which does not depend on the size."""
+    lines = [line for line in lines_of(report, "fig2") if line.name != "median"]
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1)
+    plot_lines(axes[0][0], lines)
+    axes[0][0].set(yscale="log", ylabel="ns", title="Host time to post a transfer, 16 columns")
+    axes[0][0].axhspan(250e3, 350e3, color="grey", alpha=0.3, label="SDMS paper")
+    axes[0][0].legend()
+    return save(figure, out, "fig2_post")
+
+
+def draw_bandwidth(report: Report, out: Path) -> Path | None:
+    """Figure 3: bandwidth against the raw primitive and UCX, one and sixteen outstanding."""
+    lines = lines_of(report, "fig3")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 8, 5)
+    for line in lines:
+        colour = {"O": "#ee6677", "p": "#4477aa", "U": "#228833"}[line.name[0]]
+        style = "--" if "16" in line.name else ":" if "frame" in line.name else "-"
+        axes[0][0].plot(line.x, line.y, marker="o", markersize=3, color=colour, linestyle=style, label=line.name)
+    label_sizes(axes[0][0])
+    axes[0][0].set(ylabel="GB/s", ylim=(0, None), title="Bandwidth of a move and of its peers")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "fig3_bandwidth")
+
+
+def draw_buffers(report: Report, out: Path) -> Path | None:
+    """Figure 4: what page-aligned sources and destinations and the buffer cache are worth."""
+    panels = [("fig4a", "(a) destination page-aligned"), ("fig4b", "(b) destination 8-byte aligned")]
+    if not lines_of(report, "fig4a"):
+        return None
+    figure, axes = new_figure(1, 2)
+    for panel, (name, title) in zip(axes[0], panels, strict=True):
+        plot_lines(panel, lines_of(report, name))
+        panel.set(ylabel="GB/s", ylim=(0, None), title=title)
+        panel.legend(fontsize="small")
+    return save(figure, out, "fig4_buffers")
+
+
+def draw_ways(report: Report, out: Path) -> Path | None:
+    """Figure 11: host overhead (left) and agent throughput (right) for 1, 4 and 16 columns."""
+    counts = [count for count in (1, 4, 16) if lines_of(report, f"fig11_overhead_{count}")]
+    if not counts:
+        return None
+    figure, axes = new_figure(len(counts), 2)
+    for row, count in zip(axes, counts, strict=True):
+        plot_lines(row[0], sorted(lines_of(report, f"fig11_overhead_{count}"), key=way_order))
+        row[0].set(yscale="log", ylabel="ns", title=f"{count} columns: host overhead")
+        plot_lines(row[1], sorted(lines_of(report, f"fig11_throughput_{count}"), key=way_order))
+        row[1].set(ylabel="GB/s", ylim=(0, None), title=f"{count} columns: agent throughput")
+        row[1].legend(fontsize="small")
+    return save(figure, out, "fig11_ways")
+
+
+def way_order(line: Series) -> int:
+    return WAYS.index(line.name) if line.name in WAYS else len(WAYS)
+
+
+def draw_arrow_steps(report: Report, out: Path) -> list[Path]:
+    """Figures 7 and 8 (steps, stacked) and 9 and 10 (host against agent); the paths written."""
+    drawn = []
+    for name, api in (("fig7", "C++"), ("fig8", "C")):
+        drawn.append(draw_steps(report, out, name, api))
+    for name, api in (("fig9", "C++"), ("fig10", "C")):
+        drawn.append(draw_totals(report, out, name, api))
+    return [path for path in drawn if path is not None]
+
+
+def draw_steps(report: Report, out: Path, name: str, api: str) -> Path | None:
+    """Stacked steps on logarithmic axes, as in the paper: equal heights are not equal times."""
+    lines = {line.name: line for line in lines_of(report, name)}
+    counts = [count for count in (1, 4, 16, 512) if f"host/{api}/{count}/1 arrays" in lines]
+    if not counts:
+        return None
+    figure, axes = new_figure(1, len(counts), 5)
+    for panel, count in zip(axes[0], counts, strict=True):
+        steps = [line for key, line in sorted(lines.items()) if key.startswith(f"host/{api}/{count}/")]
+        bottom = [0.0] * len(steps[0].x)
+        for line, colour in zip(steps, STEP_COLOURS, strict=True):
+            top = [low + value / 1e3 for low, value in zip(bottom, line.y, strict=True)]
+            label = line.name.rsplit("/", 1)[1]
+            panel.fill_between(line.x, [max(low, 1e-3) for low in bottom], top, color=colour, label=label, linewidth=0)
+            bottom = top
+        label_sizes(panel)
+        panel.set(yscale="log", ylabel="us", title=f"{api} interface, {count} column{'s' if count > 1 else ''}")
+        panel.set_ylim(bottom=min(line.y[0] for line in steps[:1]) / 2e3)
+        panel.legend(fontsize="small", loc="upper left")
+    return save(figure, out, f"{name}_steps")
+
+
+def draw_totals(report: Report, out: Path, name: str, api: str) -> Path | None:
+    """Mean conversion time of host and agent with standard deviations, 1 and 16 columns."""
+    lines = {line.name: line for line in lines_of(report, name)}
+    counts = [count for count in (1, 16) if f"host/{api}/{count}/mean" in lines]
+    if not counts:
+        return None
+    figure, axes = new_figure(1, len(counts))
+    for panel, count in zip(axes[0], counts, strict=True):
+        for place, label in (("host", "host"), ("agent", "agent (BlueField-2 CPU quota)")):
+            mean, deviation = (lines.get(f"{place}/{api}/{count}/{part}") for part in ("mean", "deviation"))
+            if mean is None or deviation is None:
+                continue
+            times, errors = ([value / 1e3 for value in line.y] for line in (mean, deviation))
+            panel.errorbar(mean.x, times, yerr=errors, marker="o", markersize=3, capsize=2, label=label)
+        label_sizes(panel)
+        panel.set(yscale="log", ylabel="us", title=f"{api} interface, {count} column{'s' if count > 1 else ''}")
+        panel.legend(fontsize="small")
+    return save(figure, out, f"{name}_host_and_agent")

@@ -1,0 +1,62 @@
+"""Finding and running the benchmark programs that the build made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .report import Report
+
+
+class ProgramError(RuntimeError):
+    """A program is missing or failed; the message holds the end of what it printed."""
+
+
+def find_program(name: str) -> Path:
+    """A built program: of the build in ``OFFPATH_BUILD_DIR``, beside this Python, or on the PATH."""
+    places = [Path(sys.executable).parent]
+    if build := os.environ.get("OFFPATH_BUILD_DIR"):
+        places.insert(0, Path(build) / "bin")
+    for place in places:
+        if os.access(place / name, os.X_OK):
+            return place / name
+    if found := shutil.which(name):
+        return Path(found)
+    raise ProgramError(f"{name} is not in {', '.join(map(str, places))}: build with OFFPATH_BENCH=ON")
+
+
+def run_program(
+    name: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = (),
+) -> Report:
+    """Runs a benchmark program to its end, behind the words of ``launcher``, and returns what it reports.
+
+    Raises ProgramError when it is missing or fails. Claims that do not hold are no failure here.
+    """
+    program = find_program(name)
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
+        path = Path(directory) / "report.json"
+        done = subprocess.run(
+            [*launcher, str(program), *arguments, "--json", str(path)],
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
+            raise ProgramError(f"{name} ended with status {done.returncode}: {' / '.join(said)}")
+        return Report.parse(path.read_text(encoding="utf-8"))
+
+
+def default_cores() -> tuple[int, int]:
+    """The cores for the host program and the agent: the first two this process may use, or one twice."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[0], cores[min(1, len(cores) - 1)]

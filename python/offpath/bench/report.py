@@ -1,0 +1,172 @@
+"""What benchmarks say: claims and series, read from the programs' JSON, merged, printed and checked.
+
+The form is the one of ``bench/report.h``::
+
+    {"bench": "move", "commit": "1a2b3c", "machine": "...",
+     "claims": [{"claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds"}],
+     "series": [{"figure", "name", "x_unit", "y_unit", "x", "y"}]}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+CLAIM_KEYS = ("claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds")
+
+
+class ReportError(ValueError):
+    """A report that does not have the form above; the message names the place."""
+
+
+@dataclass
+class Claim:
+    """One figure with what it is compared to. ``None`` where something was not measured or does not apply.
+
+    ``interval`` is the 95 % interval of ``ratio`` over ``pairs`` interleaved pairs; ``why`` tells why a claim could not
+    be measured or does not hold.
+    """
+
+    claim: str
+    value: float | None = None
+    unit: str = ""
+    peer: str | None = None
+    peer_value: float | None = None
+    ratio: float | None = None
+    target: str | None = None
+    holds: bool = False
+    interval: list[float] | None = None
+    pairs: int | None = None
+    why: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The eight keys always, the others where they are known."""
+        everything = asdict(self)
+        return {key: value for key, value in everything.items() if key in CLAIM_KEYS or value is not None}
+
+
+@dataclass
+class Series:
+    """One line of a figure. ``x`` and ``y`` are equally long, in ``x_unit`` and ``y_unit``."""
+
+    figure: str
+    name: str
+    x_unit: str
+    y_unit: str
+    x: list[float]
+    y: list[float]
+
+
+@dataclass
+class Report:
+    """Everything one ``offpath bench`` command found."""
+
+    bench: str
+    commit: str = "unknown"
+    machine: str = "unknown"
+    claims: list[Claim] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, text: str) -> Report:
+        """Reads a program's JSON. Raises ReportError where it does not have the form of this module."""
+        try:
+            loaded = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ReportError(f"not JSON: {error}") from error
+        if not isinstance(loaded, dict):
+            raise ReportError(f"an object is expected, not {type(loaded).__name__}")
+        for key in ("bench", "commit", "machine", "claims"):
+            if key not in loaded:
+                raise ReportError(f"key {key!r} is missing")
+        claims = []
+        for index, entry in enumerate(loaded["claims"]):
+            missing = [key for key in CLAIM_KEYS if key not in entry]
+            if missing:
+                raise ReportError(f"claims[{index}]: key {missing[0]!r} is missing")
+            if not isinstance(entry["holds"], bool):
+                raise ReportError(f"claims[{index}].holds: true or false is expected, not {entry['holds']!r}")
+            claims.append(Claim(**entry))
+        series = [Series(**entry) for entry in loaded.get("series", [])]
+        for index, line in enumerate(series):
+            if len(line.x) != len(line.y):
+                raise ReportError(f"series[{index}]: {len(line.x)} x and {len(line.y)} y")
+        return cls(loaded["bench"], loaded["commit"], loaded["machine"], claims, series)
+
+    def absorb(self, other: Report) -> None:
+        """Adds another program's claims and series; commit and machine are those of the last that knew them."""
+        self.commit, self.machine = other.commit or self.commit, other.machine or self.machine
+        self.claims += other.claims
+        self.series += other.series
+
+    def add_unmeasured(self, claims: list[tuple[str, str, str]], why: str) -> None:
+        """Claims (name, unit, target) that could not run: they do not hold, and say why."""
+        self.claims += [Claim(claim=name, unit=unit, target=target, why=why) for name, unit, target in claims]
+
+    def all_hold(self) -> bool:
+        return all(claim.holds for claim in self.claims)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "bench": self.bench,
+                "commit": self.commit,
+                "machine": self.machine,
+                "claims": [claim.as_json() for claim in self.claims],
+                "series": [asdict(line) for line in self.series],
+            },
+            indent=1,
+        )
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def print(self, console: Console) -> None:
+        """The table: claim, value, peer, ratio with its interval, target, whether it holds."""
+        table = Table(title=f"{self.bench} at {self.commit} on {self.machine}", title_justify="left")
+        table.add_column("claim")
+        for column in ("value", "peer", "ratio", "target"):
+            table.add_column(column, justify="right")
+        table.add_column("holds")
+        for claim in self.claims:
+            verdict = "" if claim.target is None and claim.holds else "[green]yes" if claim.holds else "[red]no"
+            table.add_row(
+                claim.claim,
+                figure_text(claim.value, claim.unit),
+                peer_text(claim),
+                ratio_text(claim),
+                claim.target or "",
+                verdict,
+            )
+        console.print(table)
+        for claim in self.claims:
+            if claim.why:
+                console.print(f"{claim.claim}: {claim.why}", highlight=False)
+
+
+def figure_text(value: float | None, unit: str) -> str:
+    """A figure with four significant digits, or a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{number} {unit}".strip()
+
+
+def peer_text(claim: Claim) -> str:
+    if claim.peer is None:
+        return ""
+    return claim.peer if claim.peer_value is None else f"{figure_text(claim.peer_value, claim.unit)} ({claim.peer})"
+
+
+def ratio_text(claim: Claim) -> str:
+    if claim.ratio is None:
+        return ""
+    text = f"{claim.ratio:,.0f}" if claim.ratio >= 100 else f"{claim.ratio:.3g}"
+    return text if claim.interval is None else f"{text} [{claim.interval[0]:.3g}, {claim.interval[1]:.3g}]"

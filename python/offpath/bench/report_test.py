@@ -1,0 +1,96 @@
+"""The JSON of benchmarks: its form, what is refused, and how claims that do not hold end a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from offpath.bench import finish
+from offpath.bench.move import CLAIMS, add_missing
+from offpath.bench.report import CLAIM_KEYS, Claim, Report, ReportError, Series
+
+
+def holding(name: str = "move.post_ns_p50") -> Claim:
+    return Claim(
+        name, 120.0, "ns", "SDMS paper", 300e3, 2500.0, "<= 400 ns", holds=True, interval=[2400.0, 2600.0], pairs=21
+    )
+
+
+def sample() -> Report:
+    line = Series("fig2", "mean", "bytes", "ns", [4096.0, 8192.0], [120.0, 121.0])
+    return Report("move", "1a2b3c", "two cores", [holding()], [line])
+
+
+def test_json_has_the_published_form_and_comes_back_equal():
+    text = sample().to_json()
+    loaded = json.loads(text)
+    assert set(loaded) == {"bench", "commit", "machine", "claims", "series"}
+    assert all(set(CLAIM_KEYS) <= set(claim) for claim in loaded["claims"])
+    assert Report.parse(text) == sample()
+
+
+def test_a_claim_that_could_not_run_has_every_key_and_says_why():
+    report = Report("move")
+    report.add_unmeasured([("move.x", "us", ">= 2x")], "UCX is not installed")
+    (entry,) = json.loads(report.to_json())["claims"]
+    assert entry == {
+        "claim": "move.x", "value": None, "unit": "us", "peer": None, "peer_value": None, "ratio": None,
+        "target": ">= 2x", "holds": False, "why": "UCX is not installed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", CLAIM_KEYS)
+def test_a_claim_without_a_key_is_refused_by_name(key):
+    loaded = json.loads(sample().to_json())
+    del loaded["claims"][0][key]
+    with pytest.raises(ReportError, match=rf"claims\[0\]: key '{key}' is missing"):
+        Report.parse(json.dumps(loaded))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [("{", "not JSON"), ("[]", "an object is expected"), ('{"bench": "x"}', "key 'commit' is missing")],
+)
+def test_what_is_no_report_is_refused(broken, message):
+    with pytest.raises(ReportError, match=message):
+        Report.parse(broken)
+
+
+def test_holds_is_a_boolean_and_series_are_even():
+    loaded = json.loads(sample().to_json())
+    loaded["claims"][0]["holds"] = "yes"
+    with pytest.raises(ReportError, match=r"claims\[0\]\.holds"):
+        Report.parse(json.dumps(loaded))
+    loaded["claims"][0]["holds"] = True
+    loaded["series"][0]["y"].pop()
+    with pytest.raises(ReportError, match="2 x and 1 y"):
+        Report.parse(json.dumps(loaded))
+
+
+def test_check_ends_with_one_only_when_a_claim_fails(tmp_path: Path):
+    report = sample()
+    finish(report, tmp_path / "deep" / "report.json", check=True)
+    assert Report.parse((tmp_path / "deep" / "report.json").read_text()) == report
+    report.claims.append(Claim("move.slow", 9.0, "us", target="<= 1 us", holds=False))
+    finish(report, None, check=False)
+    with pytest.raises(typer.Exit) as exit_info:
+        finish(report, None, check=True)
+    assert exit_info.value.exit_code == 1
+
+
+def test_every_claim_of_the_table_is_emitted_even_if_no_part_ran():
+    report = Report("move", claims=[holding()])
+    add_missing(report, ["bandwidth: no agent"])
+    assert [claim.claim for claim in report.claims] == [name for name, _, _ in CLAIMS]
+    assert [claim.claim for claim in report.claims if claim.holds] == ["move.post_ns_p50"]
+    assert all("no agent" in (claim.why or "") for claim in report.claims[1:])
+
+
+def test_absorb_keeps_commit_and_machine_of_those_that_know_them():
+    report = Report("move", "", "")
+    report.absorb(sample())
+    report.absorb(Report("move", "", "", [holding("move.other")]))
+    assert (report.commit, report.machine) == ("1a2b3c", "two cores")
+    assert len(report.claims) == 2
