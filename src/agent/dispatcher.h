@@ -22,7 +22,8 @@ struct DispatcherOptions {
   channel::AgentEndOptions channels;
 };
 
-// Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread.
+// Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
+// the call itself.
 using StartJob = std::function<void(std::uint64_t token, std::function<Status()> run)>;
 
 class Dispatcher final : public channel::AgentEvents {

@@ -46,7 +46,7 @@ struct ReplyEffect {
   ReplyMessage message;
 };
 
-struct ListedEffect {  // its texts point into what the service keeps until the next event
+struct ListedEffect {  // its texts are the keys of the table: carried out before the next event
   ChannelNumber channel;
   std::uint64_t ticket;
   wire::Listed message;

@@ -92,39 +92,44 @@ class Mover {
   using Claim = std::pair<std::string, std::uint32_t>;  // a stream's name and rank
 
   void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, Channel& channel, Stream& stream);
-  void close_stream(Channel& channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream);
+  void close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void need_credit(Channel& channel, const channel::Entry& request, Effects& effects);
 
-  [[nodiscard]] Status plan_send(Stream& stream, const wire::Send& send, Operation& operation);
-  [[nodiscard]] Status plan_plain(Stream& stream, const wire::Send& send, Operation& operation);
-  [[nodiscard]] Status view_of(const Stream& stream, const wire::Send& send);
-  [[nodiscard]] Status pieces_of(const frame::Plan& plan, Operation& operation);
+  [[nodiscard]] Status plan_send(const Stream& stream, Operation& operation);
+  [[nodiscard]] Status plan_plain(const Stream& stream, Operation& operation);
+  [[nodiscard]] Status plan_move(const Stream& stream, Operation& operation);
+  [[nodiscard]] Status view_of(const Stream& stream);
+  [[nodiscard]] Status pieces_of(Operation& operation);
   [[nodiscard]] Status spend(Stream& stream, std::uint64_t charge);
+  [[nodiscard]] Status take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge);
   Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);
-  void start_pull(Operation& operation, Effects& effects);
+  void start(Operation& operation, Status planned, TimeNs now, Effects& effects);
   void finish(Operation& operation, TimeNs now, Effects& effects);
-  [[nodiscard]] static Status finish_bytes(Operation& operation);
-  void end(Operation& operation, Status status, TimeNs now, Effects& effects);
+  [[nodiscard]] static Status finish_bytes(Operation& operation, BufferCache& cache);
+  void finished(Operation& operation, Status status, TimeNs now, Effects& effects);
+  void fail_operation(Operation& operation, Failure failure, Effects& effects);
   void settle(Stream& stream, TimeNs now, Effects& effects);
-  void advance_lines(Stream& stream, Effects& effects);
-  bool grant(Stream& stream, Effects& effects);
-  void release(Stream& stream);
+  void recycle(Operation* operation);
+  void grant(Stream& stream, Effects& effects);
+  void release(Channel& channel, std::uint32_t stream);
   [[nodiscard]] Stream* find_stream(Channel& channel, std::uint32_t stream) noexcept;
+  Stream* stream_of(Channel& channel, std::uint32_t stream, std::uint64_t ticket, Effects& effects);
 
   MoverOptions options_;
   std::shared_ptr<BufferCache> cache_;
   Store& store_;
   std::unordered_map<ChannelNumber, std::unique_ptr<Channel>> channels_;
   std::map<Claim, ChannelNumber> names_;
-  std::unordered_map<std::uint64_t, Operation*> operations_;  // by token number
+  std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;  // by number, those under way
   std::uint64_t next_operation_ = 1;
   std::vector<Stream*> hungry_;  // waiting for credit, the longest first
   std::vector<std::unique_ptr<Operation>> spare_;
-  wire::Send send_;  // reused
+  wire::Send send_;              // the request being planned; these four are reused
+  wire::Move move_;
   frame::BatchView view_;
   std::vector<frame::PlainColumn> plain_;
   MoverCounters counters_;

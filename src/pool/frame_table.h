@@ -116,7 +116,6 @@ class FrameTable final : public mover::Store {
   std::unordered_map<ChannelNumber, Channel> channels_;
   std::vector<Waiting> waiting_;
   std::unordered_map<std::uint64_t, Transfer> transfers_;
-  std::vector<std::string> listed_;  // what a ListedEffect's texts point into
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   FrameTableCounters counters_;
 };

@@ -126,8 +126,8 @@ Status decode(Bytes payload, CloseStream& m) {
   return finish(r, "stream closing");
 }
 
-// 0 stream u32 | 4 row key u8 | 5 column key u8 | 6 nodes u16 | 8 buffers u32 | 12 reserved u32 | 16 rows u64 |
-// 24 keys, then buffers, then nodes
+// 0 stream u32 | 4 row key u8 | 5 column key u8 | 6 nodes u16 | 8 buffers u32 | 12 zero u32 | 16 charge u64 |
+// 24 rows u64 | 32 keys, then buffers, then nodes
 void encode(const Send& m, std::vector<std::byte>& to) {
   Writer w(to);
   w.put(m.stream);
@@ -136,6 +136,7 @@ void encode(const Send& m, std::vector<std::byte>& to) {
   w.put(static_cast<std::uint16_t>(m.nodes.size()));
   w.put(static_cast<std::uint32_t>(m.buffers.size()));
   w.put(std::uint32_t{0});
+  w.put(m.charge);
   w.put(m.rows);
   w.put_bytes(bytes_of(m.row_key));
   w.put_bytes(bytes_of(m.column_key));
@@ -151,6 +152,7 @@ Status decode(Bytes payload, Send& m) {
   const auto nodes = r.take<std::uint16_t>();
   const auto buffers = r.take<std::uint32_t>();
   r.take<std::uint32_t>();
+  m.charge = r.take<std::uint64_t>();
   m.rows = r.take<std::uint64_t>();
   m.row_key = text_of(r.take_bytes(row_key));
   m.column_key = text_of(r.take_bytes(column_key));
@@ -169,6 +171,7 @@ void encode(const Move& m, std::vector<std::byte>& to) {
   Writer w(to);
   w.put(m.stream);
   w.put(static_cast<std::uint8_t>(m.update));
+  w.put(m.charge);
   w.put(m.object_bytes);
   w.put_text(m.row_key);
   w.put_text(m.column_key);
@@ -179,6 +182,7 @@ Status decode(Bytes payload, Move& m) {
   Reader r(payload);
   m.stream = r.take<std::uint32_t>();
   m.update = r.take<std::uint8_t>() != 0;
+  m.charge = r.take<std::uint64_t>();
   m.object_bytes = r.take<std::uint64_t>();
   m.row_key = r.take_text();
   m.column_key = r.take_text();

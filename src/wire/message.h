@@ -95,6 +95,7 @@ static_assert(sizeof(Node) == 16);
 // template's, dictionaries first, in the order of frame::Template.
 struct Send {
   std::uint32_t stream;
+  std::uint64_t charge;  // what the host took from its credit for it: charge_base and charge_of_buffer of each buffer
   std::uint64_t rows;
   std::string_view row_key;
   std::string_view column_key;
@@ -110,7 +111,8 @@ static_assert(sizeof(MovePiece) == 40);
 
 struct Move {
   std::uint32_t stream;
-  bool update;  // an object that is there already
+  bool update;           // an object that is there already
+  std::uint64_t charge;  // as of Send
   std::uint64_t object_bytes;
   std::string_view row_key;
   std::string_view column_key;

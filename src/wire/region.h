@@ -20,8 +20,7 @@ inline constexpr RegionId channel_segment = segment_flag;
 //  16  length        u64   bytes from there; 0: the buffer is absent
 //  24  stride_bytes  u32   0: values side by side; otherwise from one value to the next, in an array of records
 //  28  bit_offset    u8    bitmaps: where in the first byte the first bit is, 0..7
-//  29  rebase        u8    offsets: 1 if the first one is not 0
-//  30  zero          u16
+//  29  zero          u8[3]
 struct BufferRef {
   RegionId region = 0;
   std::uint32_t generation = 0;
@@ -29,8 +28,7 @@ struct BufferRef {
   std::uint64_t length = 0;
   std::uint32_t stride_bytes = 0;
   std::uint8_t bit_offset = 0;
-  std::uint8_t rebase = 0;
-  std::uint16_t zero = 0;
+  std::uint8_t zero[3] = {0, 0, 0};
 };
 static_assert(sizeof(BufferRef) == 32);
 

@@ -1,0 +1,219 @@
+#include "agent/dispatcher.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace offpath::agent {
+
+using channel::AgentEnd;
+using channel::Entry;
+using mover::LineEffect;
+using mover::Service;
+using wire::EntryKind;
+using wire::ReplyKind;
+
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+bool is_of_pool(EntryKind kind) noexcept {
+  return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
+         kind == EntryKind::pool_write || kind == EntryKind::release;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
+    : options_(options),
+      start_job_(std::move(start_job)),
+      buffers_(mover::BufferCache::make(options.buffers)),
+      pools_(options.pools),
+      mover_(options.mover, buffers_, pools_) {}
+
+Dispatcher::~Dispatcher() = default;
+
+std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
+                                      const mover::Client& client, TimeNs now) {
+  const std::uint64_t number = next_channel_++;
+  auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
+  mover_.on_channel_open(number, client, layout.streams_max);
+  pools_.on_channel_open(number, client.user);
+  const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
+  log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
+      added.traits().name, added.traits().reason);
+  if (on_added) on_added(added);
+  members_.at(number).end->poll(now);
+  carry_out(now);
+  return number;
+}
+
+void Dispatcher::close_channel(std::uint64_t number, Failure why) {
+  if (AgentEnd* end = find(number)) end->close(std::move(why));
+}
+
+AgentEnd* Dispatcher::find(std::uint64_t number) noexcept {
+  const auto at = members_.find(number);
+  return at != members_.end() ? at->second.end.get() : nullptr;
+}
+
+bool Dispatcher::poll(TimeNs now) {
+  bool did = false;
+  for (auto& [number, member] : members_) {
+    did |= member.end->poll(now);
+    // Effects are carried out channel by channel, so that a batch of one does not wait for the looks at the others.
+    if (!effects_.empty()) {
+      carry_out(now);
+      did = true;
+    }
+  }
+  if (pools_.next_deadline() <= now) {
+    pools_.on_time(now, effects_);
+    did = true;
+  }
+  if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
+    used_bytes_before_ = used;
+    mover_.on_memory_freed(effects_);
+  } else {
+    used_bytes_before_ = used;
+  }
+  carry_out(now);
+  if (!closed_.empty()) remove_closed();
+  return did;
+}
+
+void Dispatcher::remove_closed() {
+  for (const std::uint64_t number : std::exchange(closed_, {})) {
+    const auto at = members_.find(number);
+    if (at == members_.end()) continue;
+    if (on_removed) on_removed(*at->second.end);
+    members_.erase(at);
+  }
+}
+
+bool Dispatcher::fall_asleep(TimeNs now) {
+  bool all = true;
+  for (auto& [number, member] : members_) all &= member.end->fall_asleep(now);
+  return all;
+}
+
+TimeNs Dispatcher::next_deadline() const { return pools_.next_deadline(); }
+
+// ---- events
+
+void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
+  if (is_of_pool(static_cast<EntryKind>(request.kind))) pools_.on_request(channel.number(), request, now, effects_);
+  else mover_.on_request(channel.number(), request, now, effects_);
+  // At once: the request's bytes are the reader's, and its pull may start in this very round.
+  carry_out(now);
+}
+
+void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
+  pushing_.erase(token);
+  if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else pools_.on_transfer(channel.number(), token, std::move(status), effects_);
+  carry_out(now);
+}
+
+void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs) {
+  pools_.on_offer(channel.number(), number, std::move(fd));
+}
+
+void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
+  log(why.code == Error::closed ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
+      channel.program(), why.message);
+  pools_.on_channel_closed(channel.number());
+  mover_.on_channel_closed(channel.number(), now, effects_);
+  closed_.push_back(channel.number());
+}
+
+void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
+  if (mover::service_of(token) == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  else pools_.on_job(token, std::move(status), effects_);
+  carry_out(now);
+}
+
+// ---- effects
+
+void Dispatcher::carry_out(TimeNs now) {
+  // Carrying one out may cause others: they queue behind it.
+  for (std::size_t i = 0; i < effects_.size(); ++i) {
+    mover::Effect effect = std::move(effects_[i]);
+    carry_out(effect, now);
+  }
+  effects_.clear();
+}
+
+void Dispatcher::carry_out(mover::Effect& effect, TimeNs) {
+  std::visit(
+      Overloaded{
+          [this](mover::PullEffect& pull) {
+            AgentEnd* end = find(pull.channel);
+            OFP_ASSERT(end != nullptr);
+            end->pull(pull.token, std::move(pull.pieces));
+          },
+          [this](mover::PushEffect& push) {
+            AgentEnd* end = find(push.channel);
+            OFP_ASSERT(end != nullptr);
+            pushing_.emplace(push.token, std::move(push.source));
+            end->push(push.token, std::move(push.pieces));
+          },
+          [this](const LineEffect& line) {
+            AgentEnd* end = find(line.channel);
+            if (end == nullptr || end->closed()) return;
+            switch (line.word) {
+              case LineEffect::Word::pulled: return end->set_pulled(line.stream, line.value);
+              case LineEffect::Word::stored: return end->set_stored(line.stream, line.value);
+              case LineEffect::Word::credit: return end->set_credit(line.stream, line.value);
+              case LineEffect::Word::reset: return end->reset_line(line.stream);
+            }
+          },
+          [this](const mover::ReplyEffect& reply) {
+            AgentEnd* end = find(reply.channel);
+            if (end == nullptr || end->closed()) return;
+            std::visit(Overloaded{[&](const wire::Opened& m) { end->reply(ReplyKind::opened, reply.ticket, m); },
+                                  [&](const wire::Probed& m) { end->reply(ReplyKind::probed, reply.ticket, m); },
+                                  [&](const wire::Got& m) { end->reply(ReplyKind::got, reply.ticket, m); },
+                                  [&](const wire::Done& m) { end->reply(ReplyKind::done, reply.ticket, m); }},
+                       reply.message);
+          },
+          [this](const mover::ListedEffect& listed) {
+            AgentEnd* end = find(listed.channel);
+            if (end != nullptr && !end->closed()) end->reply(ReplyKind::listed, listed.ticket, listed.message);
+          },
+          [this](const mover::FailEffect& failed) {
+            log(LogLevel::debug, "channel {}: ticket {}: {}", failed.channel, failed.ticket, failed.failure.message);
+            AgentEnd* end = find(failed.channel);
+            if (end != nullptr && !end->closed()) end->reply_failure(failed.ticket, failed.stream, failed.failure);
+          },
+          [this](const mover::HandOverEffect& over) {
+            AgentEnd* end = find(over.channel);
+            if (end == nullptr || end->closed()) return;
+            wire::Got got = over.got;
+            if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
+              end->reply(ReplyKind::got, over.ticket, got);
+            } else if (status.error().code == Error::unsupported) {
+              got.how = wire::Got::How::needs_segment;  // the host names one, and asks again
+              end->reply(ReplyKind::got, over.ticket, got);
+            } else {
+              end->reply_failure(over.ticket, wire::any_reply, status.error());
+            }
+          },
+          [this](mover::JobEffect& job) { start_job_(job.token, std::move(job.run)); },
+      },
+      effect);
+}
+
+std::vector<Dispatcher::ChannelStatus> Dispatcher::channels() const {
+  std::vector<ChannelStatus> all;
+  for (const auto& [number, member] : members_)
+    all.push_back({number, member.client, member.end->traits(), member.end->counters(), member.end->asleep()});
+  return all;
+}
+
+}  // namespace offpath::agent

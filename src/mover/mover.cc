@@ -1,0 +1,467 @@
+#include "mover/mover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "mover/operation.h"
+
+namespace offpath::mover {
+
+using wire::Destination;
+using wire::EntryKind;
+
+namespace {
+
+constexpr std::size_t spare_max = 256;
+
+std::uint64_t charge_base_of(const frame::Template* form) {
+  if (form == nullptr) return page_bytes;
+  std::uint64_t bytes = align_up(form->schema_message.size(), page_bytes) + page_bytes;
+  for (const frame::Prototype& prototype : form->prototypes) bytes += align_up(prototype.metadata.size() + 64, page_bytes);
+  return bytes;
+}
+
+}  // namespace
+
+Mover::Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store)
+    : options_(options), cache_(std::move(cache)), store_(store) {}
+
+Mover::~Mover() = default;
+
+void Mover::on_channel_open(ChannelNumber number, const Client& client, std::uint32_t streams_max) {
+  auto channel = std::make_unique<Channel>();
+  channel->number = number;
+  channel->client = client;
+  channel->streams.resize(streams_max);
+  channels_.emplace(number, std::move(channel));
+}
+
+void Mover::on_channel_closed(ChannelNumber number, TimeNs, Effects& effects) {
+  const auto at = channels_.find(number);
+  if (at == channels_.end()) return;
+  for (std::uint32_t stream = 0; stream < at->second->streams.size(); ++stream)
+    if (at->second->streams[stream]) release(*at->second, stream);
+  channels_.erase(at);
+  on_memory_freed(effects);
+}
+
+Mover::Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexcept {
+  return stream < channel.streams.size() ? channel.streams[stream].get() : nullptr;
+}
+
+Mover::Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t ticket, Effects& effects) {
+  Stream* stream = find_stream(channel, number);
+  if (stream != nullptr && !stream->closing) return stream;
+  effects.push_back(FailEffect{channel.number, ticket, number,
+                               {Error::closed, fmt::format("stream number {} is not open", number)}});
+  return nullptr;
+}
+
+void Mover::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
+  const auto at = channels_.find(number);
+  OFP_ASSERT(at != channels_.end());
+  Channel& channel = *at->second;
+  switch (static_cast<EntryKind>(request.kind)) {
+    case EntryKind::open_stream: return open_stream(channel, request, effects);
+    case EntryKind::close_stream: return close_stream(channel, request, now, effects);
+    case EntryKind::send: return send(channel, request, now, effects);
+    case EntryKind::move: return move(channel, request, now, effects);
+    case EntryKind::step_end: return step_end(channel, request, now, effects);
+    case EntryKind::need_credit: return need_credit(channel, request, effects);
+    default: OFP_ASSERT(!"a request of another service");
+  }
+}
+
+// ---- streams
+
+Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream) {
+  if (open.stream >= channel.streams.size())
+    return fail(Error::invalid, "stream number {}; the channel has {}", open.stream, channel.streams.size());
+  if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
+  if (counters_.streams_open >= options_.streams_max)
+    return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
+  if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
+  if (!open.pool.starts_with("local:/"))
+    return fail(Error::unsupported, "pool \"{}\": this agent knows pools named local:/NAME", open.pool);
+  if (open.ranks > 0 && open.rank >= open.ranks)
+    return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
+  if (const auto taken = names_.find({std::string(open.name), open.rank}); taken != names_.end()) {
+    const Client& other = channels_.at(taken->second)->client;
+    return fail(Error::exists, "stream \"{}\"{} is open already, by {} (process {})", open.name,
+                open.ranks > 0 ? fmt::format(" of rank {}", open.rank) : "", other.program, other.pid);
+  }
+  stream.id = open.stream;
+  stream.name = open.name;
+  stream.pool = open.pool;
+  stream.destination = open.destination;
+  stream.rows_max = open.rows_max;
+  stream.keep = open.keep;
+  stream.ranks = open.ranks;
+  stream.rank = open.rank;
+  OFP_TRY(store_.admit(stream.pool, channel.client.user));
+  if (open.destination == Destination::native || open.destination == Destination::serialised) {
+    stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
+    return {};
+  }
+  if (open.schema.empty())
+    return fail(Error::schema, "stream \"{}\": destination {} needs a schema", open.name, wire::destination_name(open.destination));
+  if (stream.rows_max == 0) return fail(Error::invalid, "stream \"{}\": rows_max is 0", open.name);
+  OFP_ASSIGN(frame::Schema schema, frame::decode(open.schema));
+  const auto alignment = open.destination == Destination::ipc ? frame::ipc_alignment : frame::page_alignment;
+  OFP_ASSIGN(stream.form, frame::make_template(std::move(schema), alignment));
+  stream.charge_base = charge_base_of(stream.form.get());
+  switch (open.destination) {
+    case Destination::arrays: case Destination::record_batch: case Destination::c_abi: case Destination::agent_serialise: {
+      OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
+      return {};
+    }
+    default: return {};
+  }
+}
+
+void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::OpenStream open{};
+  auto stream = std::make_unique<Stream>();
+  Status status = wire::decode(request.payload, open);
+  if (status) status = prepare_stream(open, channel, *stream);
+  if (!status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  stream->channel = &channel;
+  names_.emplace(Claim{stream->name, stream->rank}, channel.number);
+  ++counters_.streams_open;
+  // An eighth of what is free at most: later streams find room too, and who needs more asks for it.
+  stream->window = std::min(options_.window_bytes, memory_free() / 8);
+  effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
+  grant(*stream, effects);
+  effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
+  channel.streams[stream->id] = std::move(stream);
+}
+
+void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::CloseStream close{};
+  if (auto status = wire::decode(request.payload, close); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, close.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  Operation& operation = begin(*stream, request.ticket, now);
+  operation.kind = Operation::Kind::close;
+  operation.state = Operation::State::waiting;
+  stream->closing = true;
+  settle(*stream, now, effects);
+}
+
+void Mover::release(Channel& channel, std::uint32_t number) {
+  Stream& stream = *channel.streams[number];
+  for (Operation* operation : stream.operations) {
+    operation->stream = nullptr;
+    if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
+  }
+  if (stream.hungry) std::erase(hungry_, &stream);
+  names_.erase(Claim{stream.name, stream.rank});
+  counters_.promised_bytes -= stream.granted - stream.spent;
+  --counters_.streams_open;
+  channel.streams[number].reset();
+}
+
+// ---- credit
+
+std::uint64_t Mover::memory_free() const noexcept {
+  const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
+  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
+}
+
+// Credit asked for comes whole or not at all; the window beyond it as far as there is room.
+void Mover::grant(Stream& stream, Effects& effects) {
+  const std::uint64_t free = memory_free();
+  const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
+  const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
+  const std::uint64_t desired = target - std::min(target, stream.granted);
+  if (required > free) {
+    if (!stream.hungry) hungry_.push_back(&stream);
+    stream.hungry = true;
+    return;
+  }
+  if (stream.hungry) std::erase(hungry_, &stream);
+  stream.hungry = false;
+  // A window is topped up in quarters, so that not every batch moves the word.
+  if (required == 0 && desired < stream.window / 4) return;
+  const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
+  if (granted == 0) return;
+  stream.granted += granted;
+  counters_.promised_bytes += granted;
+  effects.push_back(LineEffect{LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
+}
+
+void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::NeedCredit need{};
+  if (auto status = wire::decode(request.payload, need); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  stream->wanted = std::max(stream->wanted, need.total);
+  grant(*stream, effects);
+}
+
+void Mover::on_memory_freed(Effects& effects) {
+  const std::vector<Stream*> waiting = hungry_;
+  for (Stream* stream : waiting) {
+    grant(*stream, effects);
+    if (stream->hungry) return;  // who has waited longest comes first
+  }
+}
+
+Status Mover::spend(Stream& stream, std::uint64_t charge) {
+  if (charge > stream.granted - stream.spent)
+    return fail(Error::protocol, "the batch was charged {} bytes, the stream's credit is {}", charge,
+                stream.granted - stream.spent);
+  stream.spent += charge;
+  counters_.promised_bytes -= charge;
+  return {};
+}
+
+// ---- operations
+
+Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
+  std::unique_ptr<Operation> operation;
+  if (spare_.empty()) {
+    operation = std::make_unique<Operation>();
+  } else {
+    operation = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  operation->number = next_operation_++;
+  operation->stream = &stream;
+  operation->ticket = ticket;
+  operation->state = Operation::State::pulling;
+  operation->failed = operation->arrow = false;
+  operation->rows = operation->bytes = 0;
+  operation->user = stream.channel->client.user;
+  operation->form = stream.form;
+  operation->serialiser = stream.serialiser;
+  operation->began = now;
+  stream.operations.push_back(operation.get());
+  ++counters_.operations;
+  return *operations_.emplace(operation->number, std::move(operation)).first->second;
+}
+
+void Mover::recycle(Operation* operation) {
+  const auto at = operations_.find(operation->number);
+  OFP_ASSERT(at != operations_.end());
+  std::unique_ptr<Operation> owned = std::move(at->second);
+  operations_.erase(at);
+  --counters_.operations;
+  owned->buffer = {};
+  owned->scratch = {};
+  owned->frame = {};
+  owned->form = {};
+  owned->serialiser = {};
+  owned->pieces.clear();
+  if (spare_.size() < spare_max) spare_.push_back(std::move(owned));
+}
+
+void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  if (auto status = wire::decode(request.payload, send_); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, send_.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  Operation& operation = begin(*stream, request.ticket, now);
+  operation.kind = Operation::Kind::send;
+  operation.row_key = send_.row_key;
+  operation.column_key = send_.column_key;
+  operation.rows = send_.rows;
+  ++counters_.sends;
+  ++stream->sent;
+  Status planned = spend(*stream, send_.charge);
+  if (planned) planned = stream->form ? plan_send(*stream, operation) : plan_plain(*stream, operation);
+  start(operation, std::move(planned), now, effects);
+}
+
+void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  if (auto status = wire::decode(request.payload, move_); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, move_.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  Operation& operation = begin(*stream, request.ticket, now);
+  operation.kind = move_.update ? Operation::Kind::update : Operation::Kind::create;
+  operation.row_key = move_.row_key;
+  operation.column_key = move_.column_key;
+  ++counters_.moves;
+  ++stream->sent;
+  Status planned = spend(*stream, move_.charge);
+  if (planned) planned = plan_move(*stream, operation);
+  start(operation, std::move(planned), now, effects);
+}
+
+void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::StepEnd step{};
+  if (auto status = wire::decode(request.payload, step); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, step.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  Operation& operation = begin(*stream, request.ticket, now);
+  operation.kind = Operation::Kind::step_end;
+  operation.row_key = step.row_key;
+  operation.state = Operation::State::waiting;
+  settle(*stream, now, effects);
+}
+
+void Mover::start(Operation& operation, Status planned, TimeNs now, Effects& effects) {
+  Stream& stream = *operation.stream;
+  grant(stream, effects);
+  if (!planned) {
+    fail_operation(operation, std::move(planned).error(), effects);
+    settle(stream, now, effects);
+    return;
+  }
+  stream.bytes += operation.bytes;
+  counters_.bytes += operation.bytes;
+  effects.push_back(PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
+  operation.pieces = {};
+}
+
+void Mover::fail_operation(Operation& operation, Failure failure, Effects& effects) {
+  operation.failed = true;
+  operation.state = Operation::State::over;
+  ++counters_.failures;
+  if (operation.stream == nullptr) return;
+  effects.push_back(FailEffect{operation.stream->channel->number, operation.ticket, operation.stream->id,
+                               {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name,
+                                                          operation.row_key, operation.column_key, failure.message)}});
+}
+
+void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  const auto at = operations_.find(token & ((1ull << 56) - 1));
+  if (at == operations_.end()) return;
+  Operation& operation = *at->second;
+  operation.pulled_at = now;
+  counters_.pull_ns += static_cast<std::uint64_t>(now - operation.began);
+  if (status) {
+    operation.state = Operation::State::finishing;
+    finish(operation, now, effects);
+  } else {
+    fail_operation(operation, std::move(status).error(), effects);
+  }
+  settle(*operation.stream, now, effects);
+}
+
+// What is left to do when the bytes have arrived: at once if it is little, in a job if it is much.
+void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
+  std::uint64_t changed = 0;
+  if (operation.placed()) {
+    changed = operation.plan.scratch_bytes;
+    for (const frame::Step& step : operation.plan.steps)
+      changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
+                                                                                                     : step.count * 8;
+  }
+  if (operation.serialiser == nullptr && changed <= options_.inline_bytes_max) {
+    finished(operation, finish_bytes(operation, *cache_), now, effects);
+    return;
+  }
+  effects.push_back(JobEffect{token_of(Service::mover, operation.number),
+                              [&operation, cache = cache_] { return finish_bytes(operation, *cache); }});
+}
+
+// Touches nothing but the operation: it may run in a job.
+Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
+  if (operation.kind == Operation::Kind::update) return {};
+  if (operation.placed()) {
+    const MutableBytes frame = operation.buffer.bytes();
+    if (operation.plan.scratch_bytes > 0) frame::split_blocks(operation.plan, operation.scratch.bytes(), frame);
+    frame::write_head(*operation.form, operation.plan, frame);
+    OFP_TRY(frame::finish(*operation.form, operation.plan, frame));
+    operation.scratch = {};
+  }
+  if (operation.serialiser) {
+    const auto buffer = std::make_shared<Buffer>(std::move(operation.buffer));
+    OFP_ASSIGN(operation.frame, operation.serialiser->serialise(operation.plan, buffer, cache, operation.user));
+    return {};
+  }
+  operation.frame = std::make_shared<Frame>();
+  operation.frame->bytes = operation.buffer.length();
+  operation.frame->buffer = std::move(operation.buffer);
+  operation.frame->rows = operation.rows;
+  operation.frame->arrow = operation.placed() || operation.arrow;
+  return {};
+}
+
+void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  const auto at = operations_.find(token & ((1ull << 56) - 1));
+  if (at == operations_.end()) return;
+  Operation& operation = *at->second;
+  if (operation.stream == nullptr) return recycle(&operation);
+  finished(operation, std::move(status), now, effects);
+  settle(*operation.stream, now, effects);
+}
+
+void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& effects) {
+  counters_.finish_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
+  Stream& stream = *operation.stream;
+  if (status && operation.kind != Operation::Kind::update) {
+    counters_.rows += operation.rows;
+    ++counters_.frames;
+    status = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
+                        std::move(operation.frame), now, effects);
+  }
+  if (status) operation.state = Operation::State::over;
+  else fail_operation(operation, std::move(status).error(), effects);
+}
+
+// Moves `pulled` over operations whose bytes have arrived, `stored` over those that are done.
+void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
+  Channel& channel = *stream.channel;
+  std::uint64_t pulled = stream.pulled, stored = stream.stored;
+  bool memory_freed = false, close = false;
+  std::uint64_t close_ticket = 0;
+  for (const Operation* operation : stream.operations) {
+    if (operation->state == Operation::State::pulling) break;
+    pulled = operation->ticket;
+  }
+  while (!stream.operations.empty()) {
+    Operation* first = stream.operations.front();
+    if (first->state == Operation::State::pulling || first->state == Operation::State::finishing) break;
+    if (first->kind == Operation::Kind::step_end)
+      store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
+    if (first->kind == Operation::Kind::close) {
+      close = true;
+      close_ticket = first->ticket;
+    }
+    stored = first->ticket;
+    memory_freed |= first->failed;
+    stream.operations.pop_front();
+    recycle(first);
+  }
+  if (pulled != stream.pulled) effects.push_back(LineEffect{LineEffect::Word::pulled, channel.number, stream.id, pulled});
+  if (stored != stream.stored) effects.push_back(LineEffect{LineEffect::Word::stored, channel.number, stream.id, stored});
+  stream.pulled = pulled;
+  stream.stored = stored;
+  if (close) {
+    effects.push_back(ReplyEffect{channel.number, close_ticket, wire::Done{0}});
+    release(channel, stream.id);
+    memory_freed = true;
+  }
+  if (memory_freed) on_memory_freed(effects);
+}
+
+std::vector<Mover::StreamStatus> Mover::streams() const {
+  std::vector<StreamStatus> all;
+  for (const auto& [number, channel] : channels_)
+    for (const auto& stream : channel->streams)
+      if (stream)
+        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination, stream->rows_max,
+                       stream->sent, stream->bytes, stream->pulled, stream->stored, stream->granted - stream->spent});
+  return all;
+}
+
+}  // namespace offpath::mover

@@ -1,0 +1,196 @@
+// The mover's planning: from a request's buffers to pieces of one read.
+//
+// frame::make_plan works on addresses. A buffer of another process has none here: it has a region and an offset,
+// which are made one word, so that buffers of one region lie as they lie there:
+//
+//   63        62..43          42..0
+//   segment | region number | offset
+#include <algorithm>
+
+#include "mover/mover.h"
+#include "mover/operation.h"
+
+namespace offpath::mover {
+
+using wire::BufferRef;
+using wire::RegionId;
+
+namespace {
+
+constexpr unsigned offset_bits = 43;
+constexpr std::uint64_t offset_mask = (1ull << offset_bits) - 1;
+constexpr std::uint64_t plain_alignment = 64;
+
+std::uint64_t word_of(const BufferRef& ref) noexcept {
+  return (wire::is_segment(ref.region) ? 1ull << 63 : 0) |
+         (static_cast<std::uint64_t>(ref.region & ~wire::segment_flag) << offset_bits) | ref.offset;
+}
+
+RegionId region_of(std::uint64_t word) noexcept {
+  return static_cast<RegionId>((word & ~(1ull << 63)) >> offset_bits) | ((word >> 63) != 0 ? wire::segment_flag : 0);
+}
+
+Status check_ref(const BufferRef& ref, std::size_t index) {
+  std::uint64_t end = 0;
+  if ((ref.region & ~wire::segment_flag) >= wire::regions_max || !checked_add(ref.offset, ref.length, end) ||
+      end > wire::region_bytes_max)
+    return fail(Error::invalid, "buffer {}: region {:#x}, offset {}, length {} is out of bounds", index, ref.region,
+                ref.offset, ref.length);
+  return {};
+}
+
+}  // namespace
+
+Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
+  if (bytes > charge)
+    return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
+  OFP_ASSIGN(operation.buffer, cache_->take(bytes, stream.channel->client.user));
+  return {};
+}
+
+// What the request says about the batch, as frame::make_plan wants it. Fills view_.
+Status Mover::view_of(const Stream& stream) {
+  const frame::Layout& layout = stream.form->layout;
+  const auto rows = static_cast<std::int64_t>(send_.rows);
+  if (send_.rows > stream.rows_max)
+    return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
+  for (std::size_t i = 0; i < send_.buffers.size(); ++i) OFP_TRY(check_ref(send_.buffers[i], i));
+  if (!send_.nodes.empty()) {
+    view_.rows = rows;
+    view_.nodes.clear();
+    for (const wire::Node& node : send_.nodes) view_.nodes.push_back({node.length, node.null_count});
+    view_.buffers.clear();
+    for (const BufferRef& ref : send_.buffers) {
+      frame::BufferSource source{.address = word_of(ref), .bytes = ref.length, .stride_bytes = ref.stride_bytes,
+                                 .bit_offset = ref.bit_offset};
+      std::copy(std::begin(ref.zero), std::end(ref.zero), std::begin(source.zero));
+      view_.buffers.push_back(source);
+    }
+    return {};
+  }
+  if (send_.buffers.size() != layout.columns.size())
+    return fail(Error::schema, "{} columns; the schema has {}", send_.buffers.size(), layout.columns.size());
+  plain_.clear();
+  for (const BufferRef& ref : send_.buffers) plain_.push_back({.address = word_of(ref), .stride_bytes = ref.stride_bytes});
+  OFP_TRY(frame::flatten_plain(layout, rows, plain_, view_));
+  // The rows say how long each column is; the request must say the same.
+  std::size_t column = 0;
+  for (const frame::BufferSource& source : view_.buffers) {
+    if (source.bytes == 0) continue;
+    while (column < send_.buffers.size() && send_.buffers[column].length == 0) ++column;
+    if (column == send_.buffers.size() || send_.buffers[column].length != source.bytes)
+      return fail(Error::schema, "a column of {} rows has {} bytes, the request says {}", rows, source.bytes,
+                  column < send_.buffers.size() ? send_.buffers[column].length : 0);
+    ++column;
+  }
+  return {};
+}
+
+// Pulls and blocks of the plan as pieces of a read, each named by the region and generation the request named.
+Status Mover::pieces_of(Operation& operation) {
+  const frame::Plan& plan = operation.plan;
+  const std::vector<BufferRef>& refs = send_.buffers;
+  std::size_t at = 0;  // pulls come in the order of the buffers: the search goes on where the last one ended
+  const auto generation_of = [&](RegionId region) {
+    for (std::size_t tried = 0; tried < refs.size(); ++tried, at = at + 1 < refs.size() ? at + 1 : 0)
+      if (refs[at].region == region && refs[at].length != 0) return refs[at].generation;
+    OFP_ASSERT(!"a plan names only regions of its request");
+    return 0u;
+  };
+  operation.pieces.clear();
+  for (const frame::Pull& pull : plan.pulls) {
+    const RegionId region = region_of(pull.address);
+    operation.pieces.push_back({region, generation_of(region), pull.address & offset_mask,
+                                operation.buffer.data() + pull.target, pull.bytes});
+  }
+  if (plan.blocks.empty()) return {};
+  OFP_ASSIGN(operation.scratch, cache_->take(plan.scratch_bytes, operation.user));
+  for (const frame::Block& block : plan.blocks) {
+    const RegionId region = region_of(block.address);
+    const std::uint32_t generation = generation_of(region);
+    // A block stands for several buffers: they must all have named the same memory.
+    for (const BufferRef& ref : refs)
+      if (ref.stride_bytes != 0 && ref.region == region && ref.generation != generation)
+        return fail(Error::stale, "range {} is named with generations {} and {}", region, generation, ref.generation);
+    operation.pieces.push_back({region, generation, block.address & offset_mask, operation.scratch.data() + block.scratch,
+                                block.bytes});
+  }
+  return {};
+}
+
+Status Mover::plan_send(const Stream& stream, Operation& operation) {
+  OFP_TRY(view_of(stream));
+  const frame::PlanLimits limits{.rows_max = static_cast<std::int64_t>(std::min<std::uint64_t>(stream.rows_max, INT64_MAX)),
+                                 .frame_bytes_max = options_.memory_bytes_max};
+  OFP_TRY(frame::make_plan(*stream.form, view_, limits, operation.plan));
+  operation.bytes = operation.plan.pulled_bytes;
+  OFP_TRY(take_buffer(stream, operation, operation.plan.frame_bytes, send_.charge));
+  return pieces_of(operation);
+}
+
+// Bytes as they are, one buffer after another at multiples of 64.
+Status Mover::plan_plain(const Stream& stream, Operation& operation) {
+  if (stream.rows_max > 0 && send_.rows > stream.rows_max)
+    return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
+  if (stream.destination == wire::Destination::serialised && send_.buffers.size() != 1)
+    return fail(Error::invalid, "destination serialised takes one buffer, not {}", send_.buffers.size());
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < send_.buffers.size(); ++i) {
+    const BufferRef& ref = send_.buffers[i];
+    OFP_TRY(check_ref(ref, i));
+    bytes = align_up(bytes, plain_alignment) + ref.length;
+    operation.bytes += ref.length;
+    if (bytes > options_.memory_bytes_max)
+      return fail(Error::too_large, "the batch has more than {} bytes, the agent's memory", options_.memory_bytes_max);
+  }
+  OFP_TRY(take_buffer(stream, operation, bytes, send_.charge));
+  operation.arrow = stream.destination == wire::Destination::serialised;
+  operation.pieces.clear();
+  std::uint64_t at = 0;
+  for (const BufferRef& ref : send_.buffers) {
+    const std::uint64_t aligned = align_up(at, plain_alignment);
+    std::memset(operation.buffer.data() + at, 0, aligned - at);  // nothing of an earlier frame shows through
+    operation.pieces.push_back({ref.region, ref.generation, ref.offset, operation.buffer.data() + aligned, ref.length});
+    at = aligned + ref.length;
+  }
+  return {};
+}
+
+Status Mover::plan_move(const Stream& stream, Operation& operation) {
+  std::byte* target = nullptr;
+  std::uint64_t object_bytes = move_.object_bytes;
+  if (move_.update) {
+    OFP_ASSIGN(operation.frame, store_.find(stream.pool, operation.row_key, operation.column_key, operation.user));
+    target = operation.frame->buffer.data();
+    object_bytes = operation.frame->bytes;
+  }
+  std::uint64_t covered = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
+  for (std::size_t i = 0; i < move_.pieces.size(); ++i) {
+    const wire::MovePiece& piece = move_.pieces[i];
+    OFP_TRY(check_ref(piece.source, i));
+    std::uint64_t end = 0;
+    if (!checked_add(piece.target_offset, piece.source.length, end) || end > object_bytes)
+      return fail(Error::too_large, "piece {}: offset {} and {} bytes reach beyond the object's {} bytes", i,
+                  piece.target_offset, piece.source.length, object_bytes);
+    spans.emplace_back(piece.target_offset, end);
+    covered += piece.source.length;
+    operation.bytes += piece.source.length;
+  }
+  std::ranges::sort(spans);
+  for (std::size_t i = 1; i < spans.size(); ++i)
+    if (spans[i].first < spans[i - 1].second)
+      return fail(Error::invalid, "two pieces overlap at byte {} of the object", spans[i].first);
+  if (!move_.update) {
+    OFP_TRY(take_buffer(stream, operation, object_bytes, move_.charge));
+    target = operation.buffer.data();
+    if (covered < object_bytes) std::memset(target, 0, object_bytes);
+  }
+  operation.pieces.clear();
+  for (const wire::MovePiece& piece : move_.pieces)
+    operation.pieces.push_back({piece.source.region, piece.source.generation, piece.source.offset,
+                                target + piece.target_offset, piece.source.length});
+  return {};
+}
+
+}  // namespace offpath::mover

@@ -1,0 +1,65 @@
+// What the mover keeps of a stream and of one request under way. Only mover*.cc include this.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frame/plan.h"
+#include "mover/mover.h"
+
+namespace offpath::mover {
+
+struct Mover::Stream {
+  Channel* channel = nullptr;
+  std::uint32_t id = 0;
+  std::string name, pool;
+  wire::Destination destination = wire::Destination::ipc_page;
+  std::uint64_t rows_max = 0, keep = 0;
+  std::uint32_t ranks = 0, rank = 0;
+  std::shared_ptr<const frame::Template> form;  // null: bytes as they are
+  std::shared_ptr<const AgentSerialiser> serialiser;
+  std::uint64_t charge_base = 0;
+
+  std::uint64_t granted = 0, spent = 0, wanted = 0;  // credit, as sums since the opening
+  std::uint64_t window = 0;
+  bool hungry = false, closing = false;
+  std::deque<Operation*> operations;  // in the order of their tickets
+  std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
+};
+
+struct Mover::Channel {
+  ChannelNumber number = 0;
+  Client client;
+  std::vector<std::unique_ptr<Stream>> streams;  // by number
+};
+
+struct Mover::Operation {
+  enum class Kind : std::uint8_t { send, create, update, step_end, close };
+  enum class State : std::uint8_t { pulling, finishing, waiting, over };  // waiting: for those before it
+
+  std::uint64_t number = 0;
+  Stream* stream = nullptr;  // null: its channel is gone, a job still runs
+  std::uint64_t ticket = 0;
+  Kind kind = Kind::send;
+  State state = State::pulling;
+  bool failed = false;
+  bool arrow = false;
+  std::string row_key, column_key;
+  std::uint64_t rows = 0, bytes = 0;
+  uid_t user = 0;
+  std::shared_ptr<const frame::Template> form;
+  std::shared_ptr<const AgentSerialiser> serialiser;
+  frame::Plan plan;  // of a placed batch
+  std::vector<link::ReadPiece> pieces;
+  Buffer buffer;    // what is pulled into
+  Buffer scratch;   // arrays of records, before they are split
+  FramePtr frame;   // the result; of an update, what is updated
+  TimeNs began = 0, pulled_at = 0;
+
+  // Laid out as Arrow, in contrast to bytes as they are.
+  [[nodiscard]] bool placed() const noexcept { return kind == Kind::send && form != nullptr; }
+};
+
+}  // namespace offpath::mover

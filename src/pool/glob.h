@@ -1,0 +1,11 @@
+// Patterns over keys, as in a shell: * any characters, ? one, [abc] [a-z] [!abc] one of a set.
+#pragma once
+
+#include <string_view>
+
+namespace offpath::pool {
+
+// An empty pattern matches everything. Linear in pattern times text, whatever the pattern.
+[[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
+
+}  // namespace offpath::pool

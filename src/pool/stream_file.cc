@@ -1,0 +1,77 @@
+#include "pool/stream_file.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "frame/parse.h"
+#include "frame/template.h"
+
+namespace offpath::pool {
+
+namespace {
+
+constexpr std::array<std::byte, page_bytes> zeros{};
+
+class Writer {
+ public:
+  explicit Writer(int fd) : fd_(fd) {}
+
+  Status put(Bytes bytes) {
+    while (!bytes.empty()) {
+      const ssize_t wrote = ::write(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30));
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) {
+        const int error_number = errno;
+        auto failure = fail_errno(error_number, "write").value();
+        return fail(failure.code, "{} after {} bytes; the frames are still in the pool", failure.message, written_);
+      }
+      written_ += static_cast<std::uint64_t>(wrote);
+      bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+    }
+    return {};
+  }
+  [[nodiscard]] std::uint64_t written() const noexcept { return written_; }
+
+ private:
+  int fd_;
+  std::uint64_t written_ = 0;
+};
+
+Status put_piece(Writer& writer, const frame::MessagePiece& piece) {
+  OFP_TRY(writer.put(piece.prefix));
+  OFP_TRY(writer.put(piece.metadata));
+  for (std::uint64_t left = piece.padding_bytes; left > 0;) {
+    const std::uint64_t some = std::min<std::uint64_t>(left, zeros.size());
+    OFP_TRY(writer.put(Bytes(zeros).first(some)));
+    left -= some;
+  }
+  return writer.put(piece.body);
+}
+
+}  // namespace
+
+Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd) {
+  if (frames.empty()) return fail(Error::not_found, "the pool has no frames to write");
+  Writer writer(fd);
+  frame::Schema schema;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const Bytes bytes = frames[i]->buffer.bytes();
+    if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
+    OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
+    OFP_ASSIGN(frame::Schema own, frame::read_schema(bytes, view));
+    if (i == 0) schema = std::move(own);
+    else if (own != schema) return fail(Error::schema, "object {} of the pool has another schema than object 0", i);
+    for (const frame::MessageRange& message : view.messages) {
+      if (message.kind == frame::MessageKind::schema && i > 0) continue;
+      OFP_TRY(put_piece(writer, frame::fit_message(bytes, message, writer.written(), frame::page_alignment)));
+    }
+  }
+  OFP_TRY(writer.put(frame::end_marker));
+  return writer.written();
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,17 @@
+// Frames fitted together into one Arrow IPC stream.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "mover/buffer_cache.h"
+
+namespace offpath::pool {
+
+// Writes schema, every batch in order, end marker to `fd`, from its present position. All frames must have one
+// schema (Error::schema names the first that differs) and be Arrow. Returns the bytes written. Blocks: run it in a job.
+[[nodiscard]] Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd);
+
+}  // namespace offpath::pool
