@@ -10,7 +10,8 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Build targets for the programs of one kind; presets build what they run and no more.
+# Build targets for the programs of one kind; presets build what they run and no more. Test programs are
+# not part of `all`: whoever only wants to run Offpath does not wait for them.
 foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_threaded fuzzers)
   add_custom_target(${group})
 endforeach()
@@ -86,7 +87,7 @@ function(offpath_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
