@@ -65,6 +65,8 @@ struct LinkEvent {
 // The agent's end. Used by one thread; nothing blocks.
 class AgentLink {
  public:
+  static constexpr std::size_t operations_max = 4096;  // posted, and their events not taken by poll yet
+
   virtual ~AgentLink() = default;
   [[nodiscard]] virtual const LinkTraits& traits() const = 0;
 
@@ -86,7 +88,8 @@ class AgentLink {
   virtual void wake() = 0;                                      // makes a sleeping host look
   virtual Status hand_over(std::uint64_t ticket, int fd) = 0;   // a duplicate of `fd` to the host; unsupported remotely
 
-  // Events since the last call, at most events.size(). After `closed` nothing follows.
+  // Events since the last call, at most events.size(): where it returns that many there may be more. After `closed`
+  // nothing follows, and operations posted are forgotten.
   virtual std::size_t poll(TimeNs now, std::span<LinkEvent> events) = 0;
   // Readable when poll would return something: for a loop that wants to sleep. -1: poll only.
   [[nodiscard]] virtual int event_fd() const = 0;

@@ -1,0 +1,224 @@
+#include "link/address.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+namespace offpath::link {
+
+namespace {
+
+constexpr int backlog = 128;
+
+Result<sockaddr_un> unix_address(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(Error::invalid, "address unix:{}: the path has {} bytes, a Unix socket's has at most {}", path, path.size(),
+                sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* found) const noexcept { freeaddrinfo(found); }
+};
+using FoundAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Result<FoundAddresses> look_up(const Address& address, bool passive) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &wanted, &found);
+  if (code != 0) return fail(Error::not_found, "address {}: {}", address.text(), gai_strerror(code));
+  return FoundAddresses(found);
+}
+
+tl::unexpected<Failure> nobody_listens(const Address& address) {
+  return fail(Error::peer_lost, "no agent listens at {}: start one with `offpath agent`", address.text());
+}
+
+tl::unexpected<Failure> dial_failure(const Address& address, int error_number) {
+  if (error_number == ECONNREFUSED || error_number == ENOENT) return nobody_listens(address);
+  const std::string call = fmt::format("connecting to the agent at {}", address.text());
+  if (error_number == EACCES)
+    return fail(Error::denied, "{}: this user may not use the socket; the agent's configuration lists who may", call);
+  return fail_errno(error_number, call);
+}
+
+// Waits until a connect() under way has succeeded or failed; its errno.
+int finish_connect(int socket, TimeNs deadline) {
+  pollfd look{socket, POLLOUT, 0};
+  for (;;) {
+    const TimeNs left = deadline == never ? never : deadline - monotonic_ns();
+    if (left <= 0) return ETIMEDOUT;
+    const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
+    const int ready = ppoll(&look, 1, deadline == never ? nullptr : &wait, nullptr);
+    if (ready > 0) break;
+    if (ready < 0 && errno != EINTR) return errno;
+  }
+  int error_number = 0;
+  socklen_t length = sizeof error_number;
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error_number, &length) != 0) return errno;
+  return error_number;
+}
+
+Result<Fd> dial_unix(const Address& address, TimeNs deadline) {
+  OFP_ASSIGN(const sockaddr_un to, unix_address(address.path));
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail_errno(errno, "socket");
+  while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return dial_failure(address, errno);
+    // The agent's queue of connections is full.
+    if (monotonic_ns() >= deadline)
+      return fail(Error::timeout, "the agent at {} accepts no connections: it is busy or stopped", address.text());
+    const timespec pause{0, 2'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return socket;
+}
+
+Result<Fd> listen_unix(const Address& address, bool everyone) {
+  OFP_ASSIGN(const sockaddr_un at, unix_address(address.path));
+  const auto* name = reinterpret_cast<const sockaddr*>(&at);
+  struct stat status{};
+  if (lstat(address.path.c_str(), &status) == 0) {
+    if (!S_ISSOCK(status.st_mode)) return fail(Error::exists, "{}: a file that is no socket lies there", address.text());
+    const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!probe) return fail_errno(errno, "socket");
+    if (connect(probe.get(), name, sizeof at) == 0 || errno == EAGAIN)
+      return fail(Error::exists, "{}: another agent listens there already", address.text());
+    if (errno == ECONNREFUSED) unlink(address.path.c_str());
+  }
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail_errno(errno, "socket");
+  // Before bind: the mode of the file comes from the socket's inode, so there is no moment with a wider one.
+  if (fchmod(socket.get(), everyone ? 0666 : 0600) != 0) return fail_errno(errno, "fchmod");
+  if (bind(socket.get(), name, sizeof at) != 0) return fail_errno(errno, fmt::format("listening at {}", address.text()));
+  if (chmod(address.path.c_str(), everyone ? 0666 : 0600) != 0)  // the file mode creation mask may have taken bits away
+    return fail_errno(errno, fmt::format("chmod {}", address.path));
+  if (listen(socket.get(), backlog) != 0) return fail_errno(errno, "listen");
+  return socket;
+}
+
+Result<Fd> listen_network(Address& address) {
+  OFP_ASSIGN(const FoundAddresses found, look_up(address, true));
+  int error_number = EADDRNOTAVAIL;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    Fd socket(::socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol));
+    const int on = 1;
+    if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(socket.get(), at->ai_addr, at->ai_addrlen) != 0 || listen(socket.get(), backlog) != 0) {
+      error_number = errno;
+      continue;
+    }
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return fail_errno(errno, "getsockname");
+    address.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                                     : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+    return socket;
+  }
+  return fail_errno(error_number, fmt::format("listening at {}", address.text()));
+}
+
+}  // namespace
+
+Result<Address> Address::parse(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view scheme = text.substr(0, colon);
+  const std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+  Address address;
+  if (scheme == "unix") {
+    if (rest.empty() || rest.front() != '/' || rest.find('\0') != std::string_view::npos)
+      return fail(Error::invalid, "address '{}': after \"unix:\" comes an absolute path", text);
+    address.path = rest;
+    OFP_TRY(unix_address(address.path));
+    return address;
+  }
+  if (scheme != "tcp" && scheme != "tls")
+    return fail(Error::invalid, "address '{}': it must be unix:/path, tcp:HOST:PORT or tls:HOST:PORT", text);
+  address.kind = scheme == "tcp" ? Kind::tcp : Kind::tls;
+  const std::size_t last = rest.rfind(':');
+  if (last == std::string_view::npos)
+    return fail(Error::invalid, "address '{}': the port is missing ({}:HOST:PORT)", text, scheme);
+  std::string_view host = rest.substr(0, last);
+  const std::string_view port = rest.substr(last + 1);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.empty()) return fail(Error::invalid, "address '{}': the host is missing ({}:HOST:PORT)", text, scheme);
+  if (!bracketed && host.find(':') != std::string_view::npos)
+    return fail(Error::invalid, "address '{}': an IPv6 address stands in brackets ({}:[{}]:{})", text, scheme, host, port);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc{} || end != port.data() + port.size())
+    return fail(Error::invalid, "address '{}': the port is '{}', it must be a number from 0 to 65535", text, port);
+  address.host = host;
+  return address;
+}
+
+std::string Address::text() const {
+  if (kind == Kind::unix_socket) return "unix:" + path;
+  const char* scheme = kind == Kind::tcp ? "tcp" : "tls";
+  if (host.find(':') != std::string::npos) return fmt::format("{}:[{}]:{}", scheme, host, port);
+  return fmt::format("{}:{}:{}", scheme, host, port);
+}
+
+Result<Fd> listen_at(Address& address, bool everyone) {
+  return address.kind == Address::Kind::unix_socket ? listen_unix(address, everyone) : listen_network(address);
+}
+
+Result<Fd> accept_from(int listener) {
+  for (;;) {
+    Fd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) return socket;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Fd();
+    return fail_errno(errno, "accept");
+  }
+}
+
+Result<Fd> dial(const Address& address, TimeNs deadline) {
+  if (address.kind == Address::Kind::unix_socket) return dial_unix(address, deadline);
+  OFP_ASSIGN(const FoundAddresses found, look_up(address, false));
+  int error_number = ECONNREFUSED;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    Fd socket(::socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol));
+    if (!socket) {
+      error_number = errno;
+      continue;
+    }
+    error_number = connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+    if (error_number == EINPROGRESS || error_number == EINTR) error_number = finish_connect(socket.get(), deadline);
+    if (error_number == 0) {
+      tune_network_socket(socket.get());
+      return socket;
+    }
+  }
+  return dial_failure(address, error_number);
+}
+
+void tune_network_socket(int socket) noexcept {
+  const auto set = [socket](int level, int option, int value) { (void)setsockopt(socket, level, option, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // Half a minute of silence, then six questions in as many seconds apart: a peer that vanished is noticed.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);  // data that is not acknowledged, in milliseconds
+}
+
+}  // namespace offpath::link

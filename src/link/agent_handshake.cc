@@ -1,0 +1,166 @@
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "link/handshake.h"
+#include "link/sealed_memory.h"
+
+namespace offpath::link {
+
+using wire::ControlType;
+
+AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now)
+    : transport_(transport), policy_(&policy), deadline_(deadline_after(now, handshake_wait_ns)) {
+  if (transport == Address::Kind::unix_socket) {
+    auto peer = peer_of(socket.get());
+    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::unix_socket);
+    if (!peer) {
+      refuse(peer.error().code, std::move(peer.error().message));
+      return;
+    }
+    peer_ = std::move(*peer);
+    return;
+  }
+  tune_network_socket(socket.get());
+  if (transport == Address::Kind::tcp) {
+    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network);
+    return;
+  }
+  OFP_ASSERT(policy.tls);  // the owner listens at no tls: address without it
+  auto session = policy.tls->accept(socket.get());
+  socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network, session ? std::move(*session) : nullptr);
+  if (!session) {
+    failure_ = std::move(session).error();
+    state_ = State::failed;
+    socket_.close();
+  }
+}
+
+AgentHandshake::State AgentHandshake::advance(TimeNs now) {
+  while (state_ == State::pending) {
+    if (now >= deadline_) {
+      refuse(Error::timeout, fmt::format("the handshake was not over after {} ms", handshake_wait_ns / millisecond_ns));
+      break;
+    }
+    auto stepped = step();
+    if (!stepped) {
+      refuse(stepped.error().code, std::move(stepped.error().message));
+      break;
+    }
+    if (*stepped == State::pending) break;
+    state_ = *stepped;
+  }
+  return state_;
+}
+
+Result<AgentHandshake::State> AgentHandshake::step() {
+  OFP_TRY(socket_.flush());
+  ControlSocket::Frame frame;
+  OFP_ASSIGN(const bool there, socket_.next(frame));
+  if (!there) return State::pending;
+  switch (step_) {
+    case Step::hello: return take_hello(frame);
+    case Step::proof: return take_proof(frame);
+  }
+  return State::pending;
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_hello(const ControlSocket::Frame& frame) {
+  if (frame.type != ControlType::hello) return unexpected_frame(frame.type, "before hello");
+  OFP_TRY(admit());
+  OFP_ASSIGN(hello_, wire::decode_hello(frame.payload));
+  if (transport_ == Address::Kind::unix_socket) return take_local();
+
+  hello_bytes_.assign(frame.payload.begin(), frame.payload.end());
+  nonce_ = random_nonce();
+  OFP_TRY(socket_.send(ControlType::challenge, nonce_));
+  step_ = Step::proof;
+  return step();
+}
+
+Status AgentHandshake::admit() const {
+  if (transport_ != Address::Kind::unix_socket) {
+    if (!policy_->key)
+      return fail(Error::denied, "this agent takes no network connections: it was started without a key file (key_file)");
+    return {};
+  }
+  if (peer_.uid == 0 || peer_.uid == geteuid() || std::ranges::find(policy_->uids, peer_.uid) != policy_->uids.end()) return {};
+  return fail(Error::denied, "uid {} may not use this agent; allowed are 0, {}{}{}", peer_.uid, geteuid(),
+              policy_->uids.empty() ? "" : ", ", fmt::join(policy_->uids, ", "));
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_local() {
+  const Fd memory = socket_.take_descriptor();
+  OFP_ASSIGN(channel_segment_, map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment"));
+  if (hello_.force_staging != 0)
+    direct_ = {false, "the program asked for staging"};
+  else if (policy_->force_staging)
+    direct_ = {false, "the agent is configured for staging"};
+  else
+    direct_ = try_direct_reads(peer_, hello_.probe_address, hello_.probe_value);
+  return State::ready;
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Frame& frame) {
+  if (frame.type != ControlType::proof) return unexpected_frame(frame.type, "before the proof");
+  if (frame.payload.size() != wire::proof_bytes)
+    return fail(Error::protocol, "proof: {} bytes, it has {}", frame.payload.size(), wire::proof_bytes);
+  wire::Proof given;
+  std::ranges::copy(frame.payload, given.begin());
+  const auto wanted = policy_->key->prove(SharedKey::Side::host, hello_.nonce, nonce_, session_binding(socket_), hello_bytes_);
+  if (!equal(given, wanted))
+    return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
+  return State::ready;
+}
+
+Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome) {
+  OFP_ASSERT(state_ == State::ready);
+  const bool local = transport_ == Address::Kind::unix_socket;
+  welcome.version = wire::protocol_version;
+  welcome.direct = local && direct_.permitted;
+  welcome.reason = local ? direct_.reason : network_reason(transport_);
+  welcome.proof = {};
+  std::vector<std::byte> payload;
+  wire::encode(welcome, payload);
+  if (!local) {
+    std::vector<std::byte> said = hello_bytes_;
+    said.insert(said.end(), payload.begin(), payload.end());
+    welcome.proof = policy_->key->prove(SharedKey::Side::agent, hello_.nonce, nonce_, session_binding(socket_), said);
+    payload.clear();
+    wire::encode(welcome, payload);
+  }
+  state_ = State::failed;  // whatever happens, this object is done
+  OFP_TRY(socket_.send(ControlType::welcome, payload));
+  if (local)
+    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
+                                            policy_->segments);
+  return fail(Error::unsupported, "tcp");
+}
+
+void AgentHandshake::refuse(Error code, std::string message) {
+  state_ = State::failed;
+  failure_ = {code, std::move(message)};
+  std::vector<std::byte> payload;
+  wire::encode(wire::Refusal{failure_.code, failure_.message}, payload);
+  (void)socket_.send(ControlType::refusal, payload);
+  // Bytes nobody has read would make the kernel reset the connection, and the refusal would be lost.
+  (void)shutdown(socket_.fd(), SHUT_WR);
+  std::byte unread[4096];
+  for (int i = 0; i < 16 && recv(socket_.fd(), unread, sizeof unread, MSG_DONTWAIT) > 0; ++i) {
+  }
+  socket_.close();
+}
+
+std::vector<std::byte> session_binding(const ControlSocket& socket) {
+  if (socket.tls() == nullptr) return {};
+  const auto binding = socket.tls()->binding();
+  return {binding.begin(), binding.end()};
+}
+
+std::string network_reason(Address::Kind transport) {
+  return fmt::format("another machine, or asked for: the program's library serves reads and writes over {}",
+                     transport == Address::Kind::tls ? "TLS" : "TCP");
+}
+
+}  // namespace offpath::link

@@ -1,0 +1,44 @@
+// Proof that both ends know one key, without sending it: HMAC-SHA256 over fresh random numbers of both sides and
+// over what each side said (RFC 2104; challenge and response as in RFC 2195, but mutual).
+//
+// The label in each proof says who speaks, so that a proof sent back to its maker proves nothing. `binding` ties
+// the proof to the TLS session it runs in (RFC 5705), so that nobody can relay it into another one; empty without TLS.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/control.h"
+
+namespace offpath::link {
+
+class SharedKey {
+ public:
+  static constexpr std::size_t bytes_min = 16;
+  static constexpr std::size_t bytes_max = 4096;
+
+  // The whole file is the key, but for one newline at its end. Refuses a file that others may read.
+  [[nodiscard]] static Result<SharedKey> load(const std::string& path);
+  [[nodiscard]] static Result<SharedKey> from_bytes(Bytes key);
+
+  SharedKey(SharedKey&&) noexcept = default;
+  SharedKey& operator=(SharedKey&&) noexcept = default;
+  ~SharedKey();
+
+  enum class Side { host, agent };
+  [[nodiscard]] wire::Proof prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce, Bytes binding,
+                                  Bytes said) const;
+
+ private:
+  SharedKey() = default;
+  std::vector<std::byte> key_;
+};
+
+// In constant time.
+[[nodiscard]] bool equal(const wire::Proof& a, const wire::Proof& b) noexcept;
+[[nodiscard]] wire::Nonce random_nonce();
+[[nodiscard]] std::uint64_t random_number();
+
+}  // namespace offpath::link

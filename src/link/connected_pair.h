@@ -1,0 +1,144 @@
+// For tests: an agent that serves one handshake at a time, and pairs of ends that came out of one.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "link/handshake.h"
+
+namespace offpath::link {
+
+// A directory that goes away with everything in it that a test put there by name.
+class TestDirectory {
+ public:
+  TestDirectory() {
+    char path[] = "/tmp/offpath_link_XXXXXX";
+    OFP_ASSERT(mkdtemp(path) != nullptr);
+    path_ = path;
+  }
+  TestDirectory(const TestDirectory&) = delete;
+  TestDirectory& operator=(const TestDirectory&) = delete;
+  ~TestDirectory() {
+    for (const std::string& name : names_) ::unlink((path_ + "/" + name).c_str());
+    ::rmdir(path_.c_str());
+  }
+  std::string file(const std::string& name) {
+    names_.push_back(name);
+    return path_ + "/" + name;
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::vector<std::string> names_;
+};
+
+// Listens from its construction on. The policy may be changed until a handshake begins.
+class TestAgent {
+ public:
+  struct Arrival {
+    std::unique_ptr<AgentLink> link;  // null if refused
+    wire::Hello hello;
+    uid_t uid = 0;
+    pid_t pid = 0;
+    Failure failure{Error::closed, "no handshake took place"};
+  };
+
+  explicit TestAgent(const std::string& address_text = "") {
+    auto parsed = Address::parse(address_text.empty() ? "unix:" + directory_.file("agent") : address_text);
+    OFP_ASSERT(parsed);
+    address = std::move(*parsed);
+    auto listening = listen_at(address, true);
+    OFP_ASSERT(listening);
+    listener = std::move(*listening);
+  }
+
+  // Waits for one client and serves its handshake.
+  Arrival serve(TimeNs wait_ns = 10 * second_ns) {
+    Arrival arrival;
+    pollfd look{listener.get(), POLLIN, 0};
+    if (::poll(&look, 1, static_cast<int>(wait_ns / millisecond_ns)) != 1) return arrival;
+    auto accepted = accept_from(listener.get());
+    OFP_ASSERT(accepted && *accepted);
+    AgentHandshake handshake(std::move(*accepted), address.kind, policy, monotonic_ns());
+    while (handshake.advance(monotonic_ns()) == AgentHandshake::State::pending) {
+      look = {handshake.fd(), static_cast<short>(handshake.wants_write() ? POLLIN | POLLOUT : POLLIN), 0};
+      ::poll(&look, 1, 100);
+    }
+    if (handshake.state() == AgentHandshake::State::failed) {
+      arrival.failure = handshake.failure();
+      return arrival;
+    }
+    arrival.hello = handshake.hello();
+    arrival.uid = handshake.uid();
+    arrival.pid = handshake.pid();
+    wire::Welcome welcome;
+    welcome.incarnation = 77;
+    welcome.memory_bytes_max = 1 << 30;
+    welcome.agent_name = "test agent";
+    welcome.agent_version = "0.0.1";
+    auto link = handshake.accept(welcome);
+    if (link)
+      arrival.link = std::move(*link);
+    else
+      arrival.failure = std::move(link).error();
+    return arrival;
+  }
+
+  // Both ends in this process.
+  std::pair<Result<std::unique_ptr<HostLink>>, Arrival> meet(const HostOptions& options = {}) {
+    Arrival arrival;
+    std::thread agent([&] { arrival = serve(); });
+    auto host = connect(address, options, monotonic_ns() + 10 * second_ns);
+    agent.join();
+    return {std::move(host), std::move(arrival)};
+  }
+
+  Address address;
+  Fd listener;
+  AgentPolicy policy;
+
+ private:
+  TestDirectory directory_;
+};
+
+inline TimeNs soon() { return monotonic_ns() + 10 * second_ns; }
+
+// Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test after ten
+// seconds and returns `closed`. `meanwhile` runs between polls.
+inline LinkEvent await_event(AgentLink& link, const std::function<bool(const LinkEvent&)>& wanted,
+                             const std::function<void()>& meanwhile = {}) {
+  const TimeNs deadline = soon();
+  while (monotonic_ns() < deadline) {
+    std::array<LinkEvent, 8> events;
+    const std::size_t count = link.poll(monotonic_ns(), events);
+    for (std::size_t i = 0; i < count; ++i)
+      if (wanted(events[i])) return std::move(events[i]);
+    if (meanwhile) meanwhile();
+  }
+  ADD_FAILURE() << "the event did not come within ten seconds";
+  return {LinkEvent::Kind::closed, 0, fail(Error::timeout, "no event"), Fd()};
+}
+
+inline LinkEvent await_kind(AgentLink& link, LinkEvent::Kind kind, const std::function<void()>& meanwhile = {}) {
+  return await_event(link, [kind](const LinkEvent& event) { return event.kind == kind; }, meanwhile);
+}
+
+// One operation, from its post to its event.
+inline Status read_one(AgentLink& link, ReadPiece piece, const std::function<void()>& meanwhile = {}) {
+  link.read(4711, {&piece, 1});
+  return await_event(link, [](const LinkEvent& event) { return event.token == 4711; }, meanwhile).status;
+}
+inline Status write_one(AgentLink& link, WritePiece piece, const std::function<void()>& meanwhile = {}) {
+  link.write(4712, {&piece, 1});
+  return await_event(link, [](const LinkEvent& event) { return event.token == 4712; }, meanwhile).status;
+}
+
+}  // namespace offpath::link

@@ -1,0 +1,77 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "link/handshake.h"
+#include "link/local_host_link.h"
+#include "link/sealed_memory.h"
+
+namespace offpath::link {
+
+using wire::ControlType;
+
+namespace {
+
+tl::unexpected<Failure> handshake_failure(const Address& address, Failure failure) {
+  if (failure.code == Error::timeout)
+    return fail(Error::timeout, "the agent at {} did not answer in time: it is busy or stopped", address.text());
+  if (failure.code == Error::peer_lost)
+    return fail(Error::peer_lost, "the agent at {} closed the connection during the handshake: is it an Offpath agent?",
+                address.text());
+  return fail(failure.code, "agent at {}: {}", address.text(), failure.message);
+}
+
+Result<ControlSocket::Frame> await(ControlSocket& socket, ControlType wanted, const Address& address, TimeNs deadline) {
+  auto frame = await_frame(socket, deadline);
+  if (!frame) return handshake_failure(address, std::move(frame).error());
+  if (frame->type == ControlType::refusal) {
+    OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame->payload));
+    return fail(refusal.code, "the agent at {} refuses: {}", address.text(), refusal.message);
+  }
+  if (frame->type != wanted) return unexpected_frame(frame->type, "in the handshake");
+  return *frame;
+}
+
+wire::Hello hello_of(const HostOptions& options) {
+  wire::Hello hello;
+  hello.layout = options.layout;
+  hello.force_staging = options.force_staging;
+  hello.pid = getpid();
+  hello.name = options.name;
+  return hello;
+}
+
+Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& address, const HostOptions& options,
+                                                TimeNs deadline) {
+  ControlSocket socket(std::move(connected), ControlSocket::Kind::unix_socket);
+  OFP_ASSIGN(Peer agent, peer_of(socket.fd()));
+  permit_reads_by(agent.pid);
+  OFP_ASSIGN(SegmentMemory channel_segment, allocate_sealed(options.layout.total_bytes()));
+
+  volatile std::uint64_t probe = random_number();  // the agent reads it while this call waits
+  wire::Hello hello = hello_of(options);
+  hello.probe_address = reinterpret_cast<std::uint64_t>(&probe);
+  hello.probe_value = probe;
+  std::vector<std::byte> payload;
+  wire::encode(hello, payload);
+  if (auto sent = socket.send(ControlType::hello, payload, channel_segment.fd()); !sent && sent.error().code != Error::peer_lost)
+    return handshake_failure(address, std::move(sent).error());
+  OFP_ASSIGN(const ControlSocket::Frame frame, await(socket, ControlType::welcome, address, deadline));
+  OFP_ASSIGN(wire::Welcome welcome, wire::decode_welcome(frame.payload));
+  return LocalHostLink::create(std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options, TimeNs deadline) {
+  if (options.name.size() > 255)
+    return fail(Error::invalid, "the program's name has {} bytes, at most 255 are allowed", options.name.size());
+  OFP_TRY(wire::check_layout(options.layout));
+  if (address.kind == Address::Kind::unix_socket) {
+    OFP_ASSIGN(Fd connected, dial(address, deadline));
+    return connect_local(std::move(connected), address, options, deadline);
+  }
+  return fail(Error::unsupported, "tcp");
+}
+
+}  // namespace offpath::link

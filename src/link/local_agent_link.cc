@@ -1,0 +1,285 @@
+#include "link/local_agent_link.h"
+
+#include <poll.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace offpath::link {
+
+using wire::ControlType;
+
+namespace {
+
+constexpr unsigned polls_between_looks = 64;  // where the clock stands still
+constexpr unsigned frames_of_a_look = 1024;
+constexpr std::size_t offers_waiting_max = 256;
+
+std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
+
+iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
+
+}  // namespace
+
+LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
+                               const SegmentLimits& limits)
+    : socket_(std::move(socket)), peer_(std::move(peer)), limits_(limits) {
+  traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason)};
+  const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
+  OFP_ASSERT(regions_.attach(wire::channel_segment, 0, base, channel_segment.length(), 0));
+  segment_bytes_ = channel_segment.length();
+  segment_count_ = 1;
+  segments_.push_back(std::move(channel_segment));
+}
+
+Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                                    std::uint32_t key) {
+  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
+  if (traits_.staged) return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
+  return regions_.attach(range, generation, base, length, key);
+}
+
+Status LocalAgentLink::detach_range(RegionId range, std::uint32_t generation) {
+  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
+  return regions_.detach(range, generation);
+}
+
+MutableBytes LocalAgentLink::mapped(RegionId segment) {
+  const Region* region = wire::is_segment(segment) ? regions_.find(segment) : nullptr;
+  if (region == nullptr) return {};
+  return {reinterpret_cast<std::byte*>(region->base), region->length};
+}
+
+// ---- reading and writing
+
+void LocalAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
+  if (told_) return;
+  LinkEvent& event = events_.push(LinkEvent::Kind::read_done, token);
+  if (lost_) [[unlikely]] {
+    event.status = tl::unexpected<Failure>(why_);
+    return;
+  }
+  event.status = read_now(pieces);
+}
+
+Status LocalAgentLink::read_now(std::span<const ReadPiece> pieces) {
+  vectors_ = 0;
+  for (const ReadPiece& piece : pieces) {
+    OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
+    if (piece.length == 0) continue;
+    const std::uint64_t address = region->base + piece.offset;
+    if (wire::is_segment(piece.region)) {
+      std::memcpy(piece.to, reinterpret_cast<const std::byte*>(address), piece.length);
+      continue;
+    }
+    if (vectors_ > 0) {  // goes on where the piece before ended, on both sides
+      iovec& to = to_[vectors_ - 1];
+      iovec& from = from_[vectors_ - 1];
+      if (static_cast<std::byte*>(to.iov_base) + to.iov_len == piece.to &&
+          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address) {
+        to.iov_len += piece.length;
+        from.iov_len += piece.length;
+        continue;
+      }
+    }
+    if (vectors_ == vector_max) OFP_TRY(read_gathered(pieces));
+    to_[vectors_] = vector_of(piece.to, piece.length);
+    from_[vectors_] = vector_of(reinterpret_cast<void*>(address), piece.length);
+    ++vectors_;
+  }
+  if (vectors_ > 0) OFP_TRY(read_gathered(pieces));
+  if (!host_lives()) [[unlikely]] {
+    lose({Error::peer_lost, "the program ended"});
+    return tl::unexpected<Failure>(why_);
+  }
+  return {};
+}
+
+Status LocalAgentLink::read_gathered(std::span<const ReadPiece> pieces) {
+  std::size_t first = 0;
+  while (first < vectors_) {
+    const ssize_t got =
+        process_vm_readv(peer_.pid, &to_[first], vectors_ - first, &from_[first], vectors_ - first, 0);
+    if (got <= 0) [[unlikely]] return read_failure(errno, reinterpret_cast<std::uint64_t>(from_[first].iov_base), pieces);
+    // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
+    auto left = static_cast<std::uint64_t>(got);
+    while (first < vectors_ && left >= from_[first].iov_len) left -= from_[first++].iov_len;
+    if (left > 0) {
+      to_[first] = vector_of(static_cast<std::byte*>(to_[first].iov_base) + left, to_[first].iov_len - left);
+      from_[first] = vector_of(static_cast<std::byte*>(from_[first].iov_base) + left, from_[first].iov_len - left);
+    }
+  }
+  vectors_ = 0;
+  return {};
+}
+
+tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::uint64_t address, std::span<const ReadPiece> pieces) {
+  if (error_number == ESRCH) {
+    lose({Error::peer_lost, "the program ended"});
+    return tl::unexpected<Failure>(why_);
+  }
+  if (error_number == EPERM)
+    return fail(Error::denied, "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
+                               "PR_SET_PTRACER for another process)");
+  if (error_number != EFAULT) return fail_errno(error_number, "process_vm_readv");
+  for (const ReadPiece& piece : pieces) {
+    const Region* region = wire::is_segment(piece.region) ? nullptr : regions_.find(piece.region);
+    if (region == nullptr || address < region->base + piece.offset || address - region->base - piece.offset >= piece.length)
+      continue;
+    return fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
+                piece.region, region->length, address - region->base);
+  }
+  return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
+}
+
+void LocalAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
+  if (told_) return;
+  LinkEvent& event = events_.push(LinkEvent::Kind::write_done, token);
+  if (lost_) [[unlikely]] {
+    event.status = tl::unexpected<Failure>(why_);
+    return;
+  }
+  event.status = write_now(pieces);
+}
+
+Status LocalAgentLink::write_now(std::span<const WritePiece> pieces) {
+  for (const WritePiece& piece : pieces) {
+    if (!wire::is_segment(piece.segment)) return fail(Error::denied, "range {} is read-only", piece.segment);
+    OFP_ASSIGN(const Region* region, regions_.resolve(piece.segment, 0, piece.offset, piece.length));
+    auto* to = reinterpret_cast<std::byte*>(region->base + piece.offset);
+    // What the host reads on its own has to become visible in the order written, words in one go.
+    std::atomic_thread_fence(std::memory_order_release);
+    if (piece.length == sizeof(std::uint64_t) && region->base % 8 == 0 && piece.offset % 8 == 0) {
+      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(to))
+          .store(load<std::uint64_t>(piece.from), std::memory_order_release);
+    } else if (piece.length > 0) {
+      std::memcpy(to, piece.from, piece.length);
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_release);
+  return {};
+}
+
+bool LocalAgentLink::host_lives() {
+  // The socket tells of a program that executed another one: that closed it, though the process lives on.
+  pollfd looks[2] = {{socket_.fd(), POLLRDHUP, 0}, {peer_.pidfd.get(), POLLIN, 0}};
+  const int ready = ::poll(looks, peer_.pidfd ? 2 : 1, 0);
+  return ready == 0 || (ready < 0 && errno == EINTR && host_lives());
+}
+
+// ---- the control socket
+
+void LocalAgentLink::wake() {
+  if (lost_) return;
+  if (auto sent = socket_.send_wake(); !sent) lose(std::move(sent).error());
+}
+
+Status LocalAgentLink::hand_over(std::uint64_t ticket, int fd) {
+  if (lost_) return tl::unexpected<Failure>(why_);
+  return socket_.send(ControlType::descriptor, std::as_bytes(std::span(&ticket, 1)), fd);
+}
+
+std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
+  if (told_) return 0;
+  if (!lost_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
+    next_look_ = now + look_interval_ns;
+    polls_since_look_ = 0;
+    look();
+  }
+  std::size_t count = events_.take(events);
+  if (events_.empty()) offers_ = 0;
+  if (lost_ && events_.empty() && count < events.size()) {
+    events[count++] = {LinkEvent::Kind::closed, 0, tl::unexpected<Failure>(why_), Fd()};
+    told_ = true;
+  }
+  return count;
+}
+
+void LocalAgentLink::look() {
+  auto looked = socket_.flush();
+  if (looked) looked = take_frames();
+  if (!looked) return lose(std::move(looked).error());
+  if (has_ended(peer_)) lose({Error::peer_lost, "the program ended"});
+}
+
+Status LocalAgentLink::take_frames() {
+  bool woken = false;
+  for (unsigned taken = 0; taken < frames_of_a_look; ++taken) {
+    ControlSocket::Frame frame;
+    OFP_ASSIGN(const bool there, socket_.next(frame));
+    if (!there) return {};
+    switch (frame.type) {
+      case ControlType::wake:
+        if (!woken) events_.push(LinkEvent::Kind::woken, 0);
+        woken = true;
+        break;
+      case ControlType::segment: OFP_TRY(take_segment(frame.payload)); break;
+      case ControlType::segment_gone: OFP_TRY(drop_segment(frame.payload)); break;
+      case ControlType::offer: {
+        OFP_ASSIGN(const std::uint64_t number, wire::decode_number(frame.payload));
+        if (++offers_ > offers_waiting_max)
+          return fail(Error::protocol, "offer: {} descriptors at once, at most {} are allowed", offers_, offers_waiting_max);
+        events_.push(LinkEvent::Kind::offered, number).fd = socket_.take_descriptor();
+        break;
+      }
+      default: return unexpected_frame(frame.type, "on an open channel");
+    }
+  }
+  next_look_ = 0;  // there may be more
+  return {};
+}
+
+Status LocalAgentLink::take_segment(Bytes payload) {
+  OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(payload));
+  const std::uint32_t number = number_of(notice.region);
+  if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
+    return fail(Error::too_large, "segment {}: at most {} segments are allowed", number, limits_.count_max);
+  if (notice.length > limits_.bytes_max - segment_bytes_)
+    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed", number,
+                notice.length, segment_bytes_, limits_.bytes_max);
+  if (number < segments_.size() && segments_[number].data() != nullptr)
+    return fail(Error::protocol, "segment {}: announced twice", number);
+  const Fd fd = socket_.take_descriptor();
+  OFP_ASSIGN(SegmentMemory memory, map_sealed(fd.get(), notice.length, fmt::format("segment {}", number)));
+  OFP_TRY(regions_.attach(notice.region, 0, reinterpret_cast<std::uint64_t>(memory.data()), notice.length, 0));
+  if (segments_.size() <= number) segments_.resize(number + 1);
+  segments_[number] = std::move(memory);
+  segment_bytes_ += notice.length;
+  ++segment_count_;
+  return socket_.send(ControlType::segment_ok, std::as_bytes(std::span(&notice.region, 1)));
+}
+
+Status LocalAgentLink::drop_segment(Bytes payload) {
+  OFP_ASSIGN(const RegionId region, wire::decode_segment_number(payload));
+  if (region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
+  OFP_TRY(regions_.detach(region, 0));
+  SegmentMemory& memory = segments_[number_of(region)];
+  segment_bytes_ -= memory.length();
+  --segment_count_;
+  memory = SegmentMemory();
+  return {};
+}
+
+void LocalAgentLink::lose(Failure why) {
+  if (lost_) return;
+  lost_ = true;
+  why_ = std::move(why);
+  if (why_.code != Error::peer_lost) {
+    scratch_.clear();
+    wire::encode(wire::Refusal{why_.code, why_.message}, scratch_);
+    (void)socket_.send(ControlType::refusal, scratch_);
+  }
+  socket_.shut_down();
+}
+
+void LocalAgentLink::close() {
+  lost_ = told_ = true;
+  socket_.shut_down();
+  socket_.close();
+  peer_.pidfd.reset();
+  regions_ = RegionTable();
+  segments_.clear();
+}
+
+}  // namespace offpath::link

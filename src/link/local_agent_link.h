@@ -1,0 +1,85 @@
+// The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
+// a whole plan by one process_vm_readv. Read sealed_memory.h and peer.h first.
+//
+// Operations are over when the call returns; their events wait for poll. After each read the host's pidfd and
+// socket are looked at: bytes of a process that ended meanwhile do not count. The socket is also looked at by poll,
+// but at most once in look_interval_ns, because a look is a system call.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <vector>
+
+#include "link/control_socket.h"
+#include "link/event_queue.h"
+#include "link/link.h"
+#include "link/peer.h"
+#include "link/region_table.h"
+#include "link/sealed_memory.h"
+
+namespace offpath::link {
+
+struct SegmentLimits {
+  std::uint32_t count_max = 4096;
+  std::uint64_t bytes_max = 64ull << 30;  // of all segments of one host together
+};
+
+class LocalAgentLink final : public AgentLink {
+ public:
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
+
+  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
+                 const SegmentLimits& limits);
+
+  const LinkTraits& traits() const override { return traits_; }
+  Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                      std::uint32_t key) override;
+  Status detach_range(RegionId range, std::uint32_t generation) override;
+  MutableBytes mapped(RegionId segment) override;
+  void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
+  void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
+  void wake() override;
+  Status hand_over(std::uint64_t ticket, int fd) override;
+  std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
+  int event_fd() const override { return socket_.fd(); }
+  int life_fd() const override { return peer_.pidfd.get(); }
+  void close() override;
+
+ private:
+  static constexpr std::size_t vector_max = 1024;  // IOV_MAX
+
+  [[nodiscard]] Status read_now(std::span<const ReadPiece> pieces);
+  // The call that was put together; `pieces` are all of the operation, to name one in errors.
+  [[nodiscard]] Status read_gathered(std::span<const ReadPiece> pieces);
+  [[nodiscard]] tl::unexpected<Failure> read_failure(int error_number, std::uint64_t address, std::span<const ReadPiece> pieces);
+  [[nodiscard]] Status write_now(std::span<const WritePiece> pieces);
+  [[nodiscard]] bool host_lives();
+  void look();
+  [[nodiscard]] Status take_frames();
+  [[nodiscard]] Status take_segment(Bytes payload);
+  [[nodiscard]] Status drop_segment(Bytes payload);
+  void lose(Failure why);
+
+  ControlSocket socket_;
+  Peer peer_;
+  LinkTraits traits_;
+  SegmentLimits limits_;
+  RegionTable regions_;
+  std::vector<SegmentMemory> segments_;  // by number; empty where there is none
+  std::uint64_t segment_bytes_ = 0;
+  std::uint32_t segment_count_ = 0;
+
+  std::array<iovec, vector_max> to_, from_;  // of the call being put together
+  std::size_t vectors_ = 0;
+
+  EventQueue events_;
+  std::vector<std::byte> scratch_;
+  TimeNs next_look_ = 0;
+  unsigned polls_since_look_ = 0;
+  std::size_t offers_ = 0;  // since the last poll
+  bool lost_ = false, told_ = false;
+  Failure why_{Error::closed, "the link was closed"};
+};
+
+}  // namespace offpath::link
