@@ -180,7 +180,9 @@ def _whole(draw: st.DrawFn, kind: pa.DataType, length: int, nullable: bool) -> p
         else:
             field = kind.value_field
             child = draw(arrays(field.type, starts[-1] + spare, field.nullable))
-        return pa.Array.from_buffers(kind, length, [bitmap(mask), pa.array(starts, width).buffers()[1]], children=[child])
+        return pa.Array.from_buffers(
+            kind, length, [bitmap(mask), pa.array(starts, width).buffers()[1]], children=[child]
+        )
     values = draw(st.lists(values_of(kind), min_size=length, max_size=length))
     return pa.array([None if null else value for value, null in zip(values, mask, strict=True)], kind)
 
@@ -199,7 +201,11 @@ def batches(draw: st.DrawFn, types: st.SearchStrategy[pa.DataType] = types, colu
     before = draw(st.sampled_from([0, 0, 0, 1, 8, 13]))
     length = draw(st.integers(0, 20) | st.integers(60, 140))
     data = [draw(arrays(column.type, before + length, column.nullable)) for column in columns]
-    batch = pa.RecordBatch.from_arrays(data, schema=pa.schema(columns, metadata)) if columns else empty(metadata, before + length)
+    batch = (
+        pa.RecordBatch.from_arrays(data, schema=pa.schema(columns, metadata))
+        if columns
+        else empty(metadata, before + length)
+    )
     return batch.slice(before, length)
 
 

@@ -19,10 +19,11 @@ def _find_library() -> Path:
     if named:
         return Path(named)
     root = Path(__file__).resolve().parents[2]
-    built = sorted(root.glob("build/*/tests/frame_probe.so"), key=lambda path: path.stat().st_mtime)
-    if not built:
-        raise FileNotFoundError("frame_probe.so is not built: run ./dev build, or set OFFPATH_FRAME_PROBE")
-    return built[-1]
+    for preset in ("release", "dev"):  # a sanitized one cannot be loaded into a plain Python
+        built = root / "build" / preset / "tests" / "frame_probe.so"
+        if built.exists():
+            return built
+    raise FileNotFoundError("frame_probe.so is not built: run ./dev build, or set OFFPATH_FRAME_PROBE")
 
 
 class CStruct:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import arrow_strategies as arrow
 import pyarrow as pa
+import pytest
+from arrow_readers import UNREADABLE, by_duckdb, by_nanoarrow, by_polars, by_pyarrow, same, written_by_pyarrow
 from frame_probe import PAGE, Stream, read_stream
-from hypothesis import given
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 
@@ -45,10 +50,30 @@ def test_equal_in_pyarrow(batch: pa.RecordBatch, alignment: int) -> None:
 
 @given(arrow.batches())
 def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    assert_same(batch, read_stream(sink.getvalue().to_pybytes()))
+    assert_same(batch, read_stream(written_by_pyarrow(batch).to_pybytes()))
+
+
+@pytest.mark.parametrize("reader", [by_polars, by_nanoarrow])
+@given(batch=arrow.batches(columns_max=2))
+def test_equal_in_readers_of_streams(reader: Callable[[pa.Buffer], Any], batch: pa.RecordBatch) -> None:
+    try:
+        expected = reader(written_by_pyarrow(batch))
+    except UNREADABLE:
+        reject()
+    assert same(reader(Stream(batch.schema).frame(batch).buffer()), expected)
+
+
+@settings(max_examples=50)
+@given(arrow.batches(arrow.leaf_types, columns_max=3))
+def test_equal_in_duckdb(batch: pa.RecordBatch) -> None:
+    batch = batch.rename_columns([f"column {i}" for i in range(batch.num_columns)])
+    try:
+        expected = by_duckdb(pa.table(batch))
+    except UNREADABLE:
+        reject()
+    frame = Stream(batch.schema).frame(batch)
+    assert by_duckdb(pa.table(frame.export())).equals(expected)
+    assert by_duckdb(by_pyarrow(frame.buffer())).equals(expected)
 
 
 @given(st.lists(arrow.batches(columns_max=2), min_size=1, max_size=1), st.data())
