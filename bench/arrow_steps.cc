@@ -17,6 +17,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -171,15 +172,16 @@ Result<Steps> convert_c(const Input& input) {
 }
 
 // One trial is the mean over as many conversions as fill `trial_ns`: a CPU quota grants time in periods of
-// milliseconds, so a single short conversion sees either none of it or all of it.
+// milliseconds, so a single short conversion sees either none of it or all of it. A point is the median of trials,
+// because what else the machine does falls into some trials and not into others.
 struct TrialPlan {
-  std::size_t trials = 10;
-  TimeNs trial_ns = 2 * millisecond_ns;
-  TimeNs point_ns = 4 * second_ns;  // after three trials, none more is begun beyond this
+  std::size_t trials = 31;
+  TimeNs trial_ns = 300 * microsecond_ns;
+  TimeNs point_ns = 2 * second_ns;  // after three trials, none more is begun beyond this
 };
 
 struct Point {
-  Steps mean_ns{};
+  Steps step_ns{};  // median of trials, each step for itself
   double total_ns = 0;
   double deviation_ns = 0;  // of the trials' totals
 };
@@ -190,7 +192,7 @@ Result<Point> measure_point(const Input& input, Convert convert, const TrialPlan
   const TimeNs begin_ns = monotonic_ns();
   OFP_TRY(convert(input));
   std::vector<double> totals;
-  Steps sums{};
+  std::array<std::vector<double>, steps_count> steps_ns;
   for (std::size_t trial = 0; trial < plan.trials; ++trial) {
     if (trial >= 3 && monotonic_ns() - begin_ns > plan.point_ns) break;
     Steps trial_sums{};
@@ -203,14 +205,14 @@ Result<Point> measure_point(const Input& input, Convert convert, const TrialPlan
     } while (monotonic_ns() - trial_begin_ns < plan.trial_ns);
     double total = 0;
     for (std::size_t s = 0; s < steps_count; ++s) {
-      sums[s] += trial_sums[s] / double(conversions);
+      steps_ns[s].push_back(trial_sums[s] / double(conversions));
       total += trial_sums[s] / double(conversions);
     }
     totals.push_back(total);
   }
   Point point;
-  for (std::size_t s = 0; s < steps_count; ++s) point.mean_ns[s] = sums[s] / double(totals.size());
-  point.total_ns = mean(totals);
+  for (std::size_t s = 0; s < steps_count; ++s) point.step_ns[s] = median(steps_ns[s]);
+  point.total_ns = median(totals);
   point.deviation_ns = standard_deviation(totals);
   return point;
 }
@@ -246,17 +248,17 @@ void add_series(const Curve& curve, std::string_view place, Report& report) {
   };
   for (std::size_t s = 0; s < steps_count; ++s) {
     add(figure, fmt::format("{}/{}/{}/{}", place, curve.api, curve.columns, step_names[s]),
-        [s](const Point& point) { return point.mean_ns[s]; });
+        [s](const Point& point) { return point.step_ns[s]; });
   }
-  add(totals, fmt::format("{}/{}/{}/mean", place, curve.api, curve.columns), [](const Point& p) { return p.total_ns; });
+  add(totals, fmt::format("{}/{}/{}/total", place, curve.api, curve.columns), [](const Point& p) { return p.total_ns; });
   add(totals, fmt::format("{}/{}/{}/deviation", place, curve.api, curve.columns),
       [](const Point& p) { return p.deviation_ns; });
 }
 
 double share(const Point& point, std::initializer_list<std::size_t> steps) {
   double part = 0;
-  for (const std::size_t s : steps) part += point.mean_ns[s];
-  return part / point.total_ns;
+  for (const std::size_t s : steps) part += point.step_ns[s];
+  return part / std::accumulate(point.step_ns.begin(), point.step_ns.end(), 0.0);
 }
 
 // The extreme of `figure` over the curves of one API and 1, 4, 16 columns, from `size_min` on.
@@ -311,7 +313,7 @@ Status run(const Options& options, Report& report) {
   const std::string place = agent ? "agent" : "host";
   OFP_TRY(pin_to_core(agent ? options.agent_core : options.host_core));
   TrialPlan plan;
-  if (agent) plan.trial_ns = 20 * millisecond_ns;
+  if (agent) plan = {.trials = 10, .trial_ns = 20 * millisecond_ns, .point_ns = 4 * second_ns};
   if (options.quick) plan = {.trials = 2, .trial_ns = millisecond_ns / 10, .point_ns = 0};
   // Figures 9 and 10 compare host and agent for 1 and 16 columns.
   const std::vector<std::size_t> columns = agent ? std::vector<std::size_t>{1, 16} : std::vector<std::size_t>{1, 4, 16, 512};

@@ -32,7 +32,7 @@ std::string json_text(std::string_view text) {
 }
 
 // JSON has neither NaN nor infinity.
-std::string json_number(double value) { return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null"; }
+std::string json_number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
 
 std::string json_array(const std::vector<double>& values) {
   std::string out = "[";

@@ -24,6 +24,12 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Only prove that it r
 SizesOption = Annotated[str, typer.Option("--sizes-max", help="Largest size: 64K, 16M, 1G.")]
 
 
+def make_console() -> Console:
+    """The terminal, or wide lines where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
 def finish(report: Report, json_path: Path | None, check: bool) -> None:
     """Writes the JSON and ends the command with its status."""
     if json_path is not None:
@@ -43,7 +49,7 @@ def move_command(
     """The data movement service: posting, bandwidth, placement, memory; figures 2, 3, 4 and 11 of the SDMS paper."""
     from . import move
 
-    report = move.run(out, "1M" if quick else sizes_max, quick, Console())
+    report = move.run(out, "1M" if quick else sizes_max, quick, make_console())
     finish(report, json_path, check)
 
 
@@ -59,5 +65,5 @@ def arrow_steps_command(
     """What converting arrays to serialised Arrow costs, step by step; table I and figures 7 to 10 of the SDMS paper."""
     from . import arrow_steps
 
-    report = arrow_steps.run(out, "1M" if quick else sizes_max, quick, agent, Console())
+    report = arrow_steps.run(out, "1M" if quick else sizes_max, quick, agent, make_console())
     finish(report, json_path, check)

@@ -67,7 +67,7 @@ def add_slowdowns(report: Report, why: str) -> None:
     """How much slower the agent is, figures 9 and 10: median over all sizes, shown beside the paper's."""
     for (api, columns), paper in PAPER_SLOWDOWNS.items():
         lines = series_of(report, "fig9" if api == "C++" else "fig10")
-        host, agent = lines.get(("host", api, columns, "mean")), lines.get(("agent", api, columns, "mean"))
+        host, agent = lines.get(("host", api, columns, "total")), lines.get(("agent", api, columns, "total"))
         name = f"arrow_steps.agent_slowdown ({api}, {columns} col)"
         if host is None or agent is None:
             report.claims.append(Claim(name, unit="x", peer="SDMS paper", peer_value=paper, why=why or "not measured"))

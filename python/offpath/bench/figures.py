@@ -162,19 +162,19 @@ def draw_steps(report: Report, out: Path, name: str, api: str) -> Path | None:
 
 
 def draw_totals(report: Report, out: Path, name: str, api: str) -> Path | None:
-    """Mean conversion time of host and agent with standard deviations, 1 and 16 columns."""
+    """Conversion time of host and agent with standard deviations, 1 and 16 columns."""
     lines = {line.name: line for line in lines_of(report, name)}
-    counts = [count for count in (1, 16) if f"host/{api}/{count}/mean" in lines]
+    counts = [count for count in (1, 16) if f"host/{api}/{count}/total" in lines]
     if not counts:
         return None
     figure, axes = new_figure(1, len(counts))
     for panel, count in zip(axes[0], counts, strict=True):
         for place, label in (("host", "host"), ("agent", "agent (BlueField-2 CPU quota)")):
-            mean, deviation = (lines.get(f"{place}/{api}/{count}/{part}") for part in ("mean", "deviation"))
-            if mean is None or deviation is None:
+            total, deviation = (lines.get(f"{place}/{api}/{count}/{part}") for part in ("total", "deviation"))
+            if total is None or deviation is None:
                 continue
-            times, errors = ([value / 1e3 for value in line.y] for line in (mean, deviation))
-            panel.errorbar(mean.x, times, yerr=errors, marker="o", markersize=3, capsize=2, label=label)
+            times, errors = ([value / 1e3 for value in line.y] for line in (total, deviation))
+            panel.errorbar(total.x, times, yerr=errors, marker="o", markersize=3, capsize=2, label=label)
         label_sizes(panel)
         panel.set(yscale="log", ylabel="us", title=f"{api} interface, {count} column{'s' if count > 1 else ''}")
         panel.legend(fontsize="small")
