@@ -97,6 +97,7 @@ class FaultAgentLink final : public AgentLink {
   TimeNs now_ = 0;
   TimeNs stalled_until_ = 0;
   TimeNs wake_due_ = never;  // an outgoing wake held back
+  TimeNs ended_at_ = 0;
   bool ended_ = false;       // `closed` is held or delivered
   bool done_ = false;        // `closed` was delivered
 };

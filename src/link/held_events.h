@@ -17,9 +17,8 @@ class HeldEvents {
   void hold(LinkEvent event, TimeNs due, std::uint64_t rank = 0);
   // The events due, earliest first; at most events.size().
   std::size_t release(TimeNs now, std::span<LinkEvent> events);
-  void make_all_due() noexcept;
+  void make_all_due(TimeNs now) noexcept;  // in the order they would have come out
   [[nodiscard]] TimeNs next_due() const noexcept;
-  [[nodiscard]] bool empty() const noexcept { return held_.empty(); }
 
  private:
   struct Held {

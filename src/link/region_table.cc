@@ -6,16 +6,25 @@ namespace offpath::link {
 
 using wire::RegionId;
 
+namespace {
+
+const char* kind_of(RegionId id) noexcept { return wire::is_segment(id) ? "segment" : "range"; }
+
+}  // namespace
+
 Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                            std::uint32_t key) {
   const std::uint32_t index = id & ~wire::segment_flag;
   if (index >= wire::regions_max)
-    return fail(Error::too_large, "region number {}, at most {} are allowed", index, wire::regions_max - 1);
+    return fail(Error::too_large, "{} {} at generation {}: numbers up to {} are allowed", kind_of(id), index, generation,
+                wire::regions_max - 1);
   if (length > wire::region_bytes_max)
-    return fail(Error::too_large, "region {}: {} bytes, at most {} are allowed", index, length, wire::region_bytes_max);
+    return fail(Error::too_large, "{} {} at generation {}: {} bytes, at most {} are allowed", kind_of(id), index, generation,
+                length, wire::region_bytes_max);
   std::uint64_t end = 0;
   if (!checked_add(base, length, end))
-    return fail(Error::invalid, "region {}: base {:#x} plus length {} is beyond the address space", index, base, length);
+    return fail(Error::invalid, "{} {} at generation {}: base {:#x} plus length {} is beyond the address space", kind_of(id),
+                index, generation, base, length);
   auto& regions = wire::is_segment(id) ? segments_ : ranges_;
   if (index >= regions.size()) regions.resize(index + 1);
   Region& region = regions[index];
@@ -27,9 +36,10 @@ Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t 
 Status RegionTable::detach(RegionId id, std::uint32_t generation) {
   auto& regions = wire::is_segment(id) ? segments_ : ranges_;
   const std::uint32_t index = id & ~wire::segment_flag;
-  if (index >= regions.size() || !regions[index].live) return fail(Error::unannounced, "region {} is not announced", index);
+  if (index >= regions.size() || !regions[index].live)
+    return fail(Error::unannounced, "{} {} is not announced, generation {} was to be withdrawn", kind_of(id), index, generation);
   if (regions[index].generation != generation)
-    return fail(Error::stale, "region {} is at generation {}, generation {} was withdrawn", index,
+    return fail(Error::stale, "{} {} is announced as generation {}, generation {} was to be withdrawn", kind_of(id), index,
                 regions[index].generation, generation);
   regions[index].live = false;
   --live_;
@@ -40,17 +50,16 @@ Result<const Region*> RegionTable::resolve(RegionId id, std::uint32_t generation
                                            std::uint64_t length) const {
   const auto& regions = table(id);
   const std::uint32_t index = id & ~wire::segment_flag;
-  const char* kind = wire::is_segment(id) ? "segment" : "range";
   if (index >= regions.size() || (!regions[index].live && regions[index].generation == 0 && regions[index].length == 0))
-    return fail(Error::unannounced, "{} {} was never announced", kind, index);
+    return fail(Error::unannounced, "{} {} was never announced, generation {} was named", kind_of(id), index, generation);
   const Region& region = regions[index];
   if (!region.live || region.generation != generation)
-    return fail(Error::stale, "{} {}: generation {} was named, {} {}", kind, index, generation,
+    return fail(Error::stale, "{} {}: generation {} was named, {} {}", kind_of(id), index, generation,
                 region.live ? "it is announced as generation" : "it was withdrawn at generation", region.generation);
   std::uint64_t end = 0;
   if (!checked_add(offset, length, end) || end > region.length)
-    return fail(Error::too_large, "{} {}: offset {} and length {} reach beyond its {} bytes", kind, index, offset, length,
-                region.length);
+    return fail(Error::too_large, "{} {} at generation {}: offset {} and length {} reach beyond its {} bytes", kind_of(id), index,
+                generation, offset, length, region.length);
   return &region;
 }
 

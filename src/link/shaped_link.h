@@ -62,6 +62,7 @@ class ShapedAgentLink final : public AgentLink {
   };
   [[nodiscard]] TimeNs due_after(Pipe& pipe, std::uint64_t bytes) noexcept;
   void take(LinkEvent event);
+  void complete_after_end(LinkEvent::Kind kind, std::uint64_t token);
 
   std::unique_ptr<AgentLink> inner_;
   Profile profile_;
@@ -73,7 +74,8 @@ class ShapedAgentLink final : public AgentLink {
   TimeNs now_ = 0;
   TimeNs last_due_ = 0;
   TimeNs wake_due_ = never;
-  bool done_ = false;
+  bool ended_ = false;  // `closed` is held or delivered
+  bool done_ = false;   // `closed` was delivered
 };
 
 }  // namespace offpath::link
