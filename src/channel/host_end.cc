@@ -172,7 +172,7 @@ Status HostEnd::drain_replies() {
     const std::uint64_t ticket = full_ticket(entry.ticket);
     const auto kind = static_cast<wire::ReplyKind>(entry.kind);
     if (const auto awaited = awaited_.find(ticket); awaited != awaited_.end()) {
-      awaited->second = Reply{kind, {entry.payload.begin(), entry.payload.end()}};
+      awaited->second = Reply{kind, {entry.payload.begin(), entry.payload.end()}, ticket};
       continue;
     }
     wire::Failed failed{};

@@ -43,6 +43,7 @@ class ForkMark {
 struct Reply {
   wire::ReplyKind kind;
   std::vector<std::byte> payload;
+  std::uint64_t ticket;  // of the request it answers
 };
 
 // Where a posted ticket stands.
@@ -74,6 +75,8 @@ class HostEnd {
   [[nodiscard]] Result<RangeName> reannounce(RangeName range, const void* base, std::uint64_t length);
   // Waits until no posted request uses it.
   [[nodiscard]] Status retire(RangeName range, TimeNs deadline);
+  // No posted request uses it: retire would not wait.
+  [[nodiscard]] bool idle(RangeName range);
 
   [[nodiscard]] Result<RegionId> allocate(std::uint64_t length, TimeNs deadline);
   [[nodiscard]] MutableBytes segment(RegionId region);

@@ -59,11 +59,15 @@ Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, con
   if (length > wire::region_bytes_max)
     return fail(Error::too_large, "a range of {} bytes; at most {} are allowed", length, wire::region_bytes_max);
   const std::uint32_t generation = ranges_[id].generation + 1;
-  auto key = link_->announce_range(id, generation, base, length);
-  if (!key) return tl::unexpected(std::move(key).error());
-  std::vector<std::byte> payload;
-  wire::encode(wire::AnnounceRange{id, generation, address_of(base), length, *key}, payload);
-  OFP_ASSIGN([[maybe_unused]] const std::uint64_t ticket, post_locked(lock, wire::EntryKind::announce_range, payload, never));
+  // Where ranges cannot be read the agent need not know of them: what is sent is copied through a segment.
+  if (!link_->traits().staged) {
+    auto key = link_->announce_range(id, generation, base, length);
+    if (!key) return tl::unexpected(std::move(key).error());
+    std::vector<std::byte> payload;
+    wire::encode(wire::AnnounceRange{id, generation, address_of(base), length, *key}, payload);
+    OFP_ASSIGN([[maybe_unused]] const std::uint64_t ticket,
+               post_locked(lock, wire::EntryKind::announce_range, payload, never));
+  }
   unindex(id);
   Region& region = ranges_[id];
   region.generation = generation;
@@ -97,7 +101,7 @@ Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation)
     return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
-  link_->retire_range(range.region, range.generation);
+  if (!link_->traits().staged) link_->retire_range(range.region, range.generation);
   auto name = announce_locked(lock, range.region, base, length);
   if (name) ranges_[range.region].uses.clear();  // those were of the old place, and end as stale
   return name;
@@ -129,12 +133,20 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   Region& gone = ranges_[range.region];
   gone.live = false;
   gone.uses.clear();
+  if (link_->traits().staged) return idle;
   link_->retire_range(range.region, range.generation);
   std::vector<std::byte> payload;
   wire::encode(wire::RetireRange{range.region, range.generation}, payload);
   if (auto posted = post_locked(lock, wire::EntryKind::retire_range, payload, never); !posted)
     return tl::unexpected(std::move(posted).error());
   return idle;
+}
+
+bool HostEnd::idle(RangeName range) {
+  Lock lock(mutex_);
+  const Region* region = find(range.region);
+  if (region == nullptr || region->generation != range.generation) return true;
+  return std::ranges::all_of(region->uses, [this](const Use& each) { return pulled(each.stream) >= each.ticket; });
 }
 
 Result<RegionId> HostEnd::allocate(std::uint64_t length, TimeNs deadline) {

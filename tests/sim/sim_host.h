@@ -1,0 +1,95 @@
+// A host program as the simulations need one: HostEnd plus what src/host would do to send columns and read them back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channel/host_end.h"
+#include "frame/schema.h"
+#include "link/loopback_link.h"
+#include "wire/message.h"
+
+namespace offpath::sim {
+
+// Plain columns of int64, each with an array of its own.
+struct Column {
+  std::vector<std::int64_t> values;
+  channel::HostEnd::RangeName range{};
+};
+
+struct Sent {
+  std::uint64_t ticket = 0;
+  std::string row_key;
+  std::vector<std::vector<std::int64_t>> values;  // as they were when it was posted
+};
+
+class SimHost {
+ public:
+  SimHost(std::shared_ptr<link::LoopbackFabric> fabric, std::unique_ptr<link::HostLink> link, const wire::ChannelLayout& layout)
+      : fabric_(std::move(fabric)), end_(std::move(link), layout, link::LoopbackFabric::clock, fabric_.get()) {}
+
+  // Opens a stream of `columns` int64 columns.
+  Status open(const std::string& name, const std::string& pool, std::size_t columns, std::uint64_t rows_max,
+              wire::Destination destination, std::uint32_t ranks, std::uint32_t rank, TimeNs deadline) {
+    frame::Schema schema;
+    for (std::size_t i = 0; i < columns; ++i)
+      schema.fields.push_back({.name = "c" + std::to_string(i), .type = frame::Type::int64, .nullable = false});
+    const std::vector<std::byte> encoded = frame::encode(schema);
+    wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows_max, .keep = 0, .ranks = ranks,
+                          .rank = rank, .name = name, .pool = pool, .schema = encoded};
+    OFP_ASSIGN(const wire::Opened opened, end_.open_stream(open, deadline));
+    stream_ = opened.stream;
+    charge_base_ = opened.charge_base;
+    pool_ = pool;
+    return {};
+  }
+
+  Result<std::uint64_t> send(const std::vector<Column>& columns, std::uint64_t rows, const std::string& row_key,
+                             const std::string& column_key, TimeNs deadline) {
+    wire::Send send{.stream = stream_, .charge = charge_base_, .rows = rows, .row_key = row_key, .column_key = column_key,
+                    .nodes = {}, .buffers = {}};
+    auto posting = end_.begin();
+    for (const Column& column : columns) {
+      std::uint32_t hint = column.range.region;
+      OFP_ASSIGN(channel::BufferRef ref, end_.name_memory(posting, column.values.data(), rows * 8, hint));
+      ref.generation = column.range.generation;
+      send.charge += wire::charge_of_buffer(rows * 8);
+      send.buffers.push_back(ref);
+    }
+    std::vector<std::byte> payload;
+    wire::encode(send, payload);
+    return end_.post_data(posting, wire::EntryKind::send, stream_, payload, send.charge, rows * 8 * columns.size(),
+                          send.buffers, deadline);
+  }
+
+  // The object's bytes, by way of a segment.
+  Result<std::vector<std::byte>> get(const std::string& row_key, const std::string& column_key, TimeNs wait_ns, std::uint64_t bytes_max) {
+    const TimeNs deadline = deadline_after(end_.now(), wait_ns + second_ns);
+    OFP_ASSIGN(const wire::RegionId segment, end_.allocate(bytes_max, deadline));
+    std::vector<std::byte> payload;
+    wire::encode(wire::PoolGet{pool_, row_key, column_key, wait_ns, segment}, payload);
+    auto reply = end_.call(wire::EntryKind::pool_get, payload, deadline);
+    Result<std::vector<std::byte>> bytes = std::vector<std::byte>{};
+    wire::Got got{};
+    if (!reply) bytes = tl::unexpected(reply.error());
+    else if (auto decoded = wire::decode(reply->payload, got); !decoded) bytes = tl::unexpected(decoded.error());
+    else bytes->assign(end_.segment(segment).begin(), end_.segment(segment).begin() + static_cast<std::ptrdiff_t>(got.length));
+    end_.free(segment);
+    return bytes;
+  }
+
+  [[nodiscard]] channel::HostEnd& end() noexcept { return end_; }
+  [[nodiscard]] std::uint32_t stream() const noexcept { return stream_; }
+
+ private:
+  std::shared_ptr<link::LoopbackFabric> fabric_;
+  channel::HostEnd end_;
+  std::uint32_t stream_ = 0;
+  std::uint64_t charge_base_ = 0;
+  std::string pool_;
+};
+
+}  // namespace offpath::sim
