@@ -5,7 +5,7 @@
 #include <arrow/ipc/writer.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -17,7 +17,7 @@
 namespace offpath::bench {
 namespace {
 
-constexpr std::uint64_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
+constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
 
 std::shared_ptr<arrow::Schema> make_schema(std::uint32_t columns) {
   std::vector<std::shared_ptr<arrow::Field>> fields;
@@ -211,50 +211,68 @@ Status measure_host_cpu(const Channel& channel, const Options& options, Report& 
   return {};
 }
 
-// One panel row of figure 11: host overhead and agent throughput of one way, over all sizes.
-Status measure_way(const Channel& channel, const char* way, std::uint32_t columns, const Options& options,
-                   Report& report) {
-  const bool by_host = std::string_view(way) == "host-serialise";
-  Series overhead{.figure = fmt::format("fig11_overhead_{}", columns), .name = way, .x_unit = "bytes", .y_unit = "ns",
-                  .x = {}, .y = {}};
-  Series throughput{.figure = fmt::format("fig11_throughput_{}", columns), .name = way, .x_unit = "bytes",
-                    .y_unit = "GB/s", .x = {}, .y = {}};
-  for (std::uint64_t bytes = 4 * kib; bytes <= options.size_max_bytes; bytes *= 2) {
-    const std::uint64_t rows = bytes / columns / sizeof(double);
-    OFP_ASSIGN(Sources sources, Sources::make(channel, bytes / columns, columns, beyond_cache_bytes()));
-    OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, by_host ? rows : 1));
-    OFP_ASSIGN(Stream stream,
-               Stream::open(channel, {.name = fmt::format("bench-{}-{}-{}", way, columns, bytes),
-                                      .destination = by_host ? "serialised" : way, .columns = by_host ? 1 : columns,
-                                      .format = by_host ? "C" : "g",
-                                      .rows_max = by_host ? serialiser.bytes_max() : rows}));
-    std::vector<double> overheads_ns, times_ns;
-    // Ten times, as in the paper; once that takes long, three.
-    const std::size_t turns = options.quick ? 1 : bytes >= 256 * mib ? 3 : 10;
-    for (std::size_t turn = 0; turn < turns + 1; ++turn) {
-      const auto source = sources.next();
-      HostSerialiser::Message message;
-      const std::uint64_t begin_ticks = ticks();
-      if (by_host) {
-        OFP_ASSIGN(message, serialiser.serialise(source, rows));
-      }
-      const std::uint64_t converted_ticks = ticks();
-      OFP_TRY(wake_agent(channel));
-      OFP_ASSIGN(const Stream::Posted posted, by_host ? stream.post({&message.data, 1}, message.length_bytes)
-                                                      : stream.post(source, rows));
-      OFP_ASSIGN(const std::uint64_t stored_ticks, stream.spin_stored(posted.ticket));
-      if (turn == 0 && bytes < 64 * mib) continue;
-      overheads_ns.push_back(double(converted_ticks - begin_ticks + posted.left_ticks - posted.entered_ticks) *
-                             ns_per_tick());
-      times_ns.push_back(double(stored_ticks - posted.entered_ticks) * ns_per_tick());
+constexpr const char* host_way = "host-serialise";
+constexpr const char* ways[] = {host_way, "agent-serialise", "ipc", "ipc-page", "c-abi", "arrays", "record-batch"};
+
+struct WayCost {
+  double overhead_ns = 0;  // of the host: converting and serialising where it does that, and the post
+  double time_ns = 0;      // from entering the post to the finished frame
+};
+
+// Median of ten runs of one way at one size, as in the paper; of three once that takes long.
+Result<WayCost> measure_way(const Channel& channel, const char* way, Sources& sources, HostSerialiser& serialiser,
+                            std::uint32_t columns, std::uint64_t bytes, const Options& options) {
+  const bool by_host = way == host_way;
+  const std::uint64_t rows = bytes / columns / sizeof(double);
+  OFP_ASSIGN(Stream stream,
+             Stream::open(channel, {.name = fmt::format("bench-{}-{}-{}", way, columns, bytes),
+                                    .destination = by_host ? "serialised" : way, .columns = by_host ? 1 : columns,
+                                    .format = by_host ? "C" : "g", .rows_max = by_host ? serialiser.bytes_max() : rows}));
+  std::vector<double> overheads_ns, times_ns;
+  const std::size_t turns = options.quick ? 1 : bytes >= 256 * mib ? 3 : 10;
+  const std::size_t unrecorded = bytes >= 64 * mib ? 0 : 1;
+  for (std::size_t turn = 0; turn < turns + unrecorded; ++turn) {
+    const auto source = sources.next();
+    HostSerialiser::Message message;
+    const std::uint64_t begin_ticks = ticks();
+    if (by_host) {
+      OFP_ASSIGN(message, serialiser.serialise(source, rows));
     }
-    overhead.x.push_back(double(bytes));
-    overhead.y.push_back(median(overheads_ns));
-    throughput.x.push_back(double(bytes));
-    throughput.y.push_back(double(bytes) / median(times_ns));
+    const std::uint64_t converted_ticks = ticks();
+    OFP_TRY(wake_agent(channel));
+    OFP_ASSIGN(const Stream::Posted posted, by_host ? stream.post({&message.data, 1}, message.length_bytes)
+                                                    : stream.post(source, rows));
+    OFP_ASSIGN(const std::uint64_t stored_ticks, stream.spin_stored(posted.ticket));
+    if (turn < unrecorded) continue;
+    overheads_ns.push_back(double(converted_ticks - begin_ticks + posted.left_ticks - posted.entered_ticks) *
+                           ns_per_tick());
+    times_ns.push_back(double(stored_ticks - posted.entered_ticks) * ns_per_tick());
   }
-  report.add(std::move(overhead));
-  report.add(std::move(throughput));
+  return WayCost{median(overheads_ns), median(times_ns)};
+}
+
+// One row of figure 11: host overhead and agent throughput of every way, over all sizes.
+Status measure_ways(const Channel& channel, std::uint32_t columns, const Options& options, Report& report) {
+  std::vector<Series> overheads, throughputs;
+  for (const char* way : ways) {
+    overheads.push_back({.figure = fmt::format("fig11_overhead_{}", columns), .name = way, .x_unit = "bytes",
+                         .y_unit = "ns", .x = {}, .y = {}});
+    throughputs.push_back({.figure = fmt::format("fig11_throughput_{}", columns), .name = way, .x_unit = "bytes",
+                           .y_unit = "GB/s", .x = {}, .y = {}});
+  }
+  for (std::uint64_t bytes = 4 * kib; bytes <= options.size_max_bytes; bytes *= 2) {
+    OFP_ASSIGN(Sources sources, Sources::make(channel, bytes / columns, columns, beyond_cache_bytes()));
+    OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, bytes / columns / sizeof(double)));
+    for (std::size_t i = 0; i < std::size(ways); ++i) {
+      OFP_ASSIGN(const WayCost cost, measure_way(channel, ways[i], sources, serialiser, columns, bytes, options));
+      overheads[i].x.push_back(double(bytes));
+      overheads[i].y.push_back(cost.overhead_ns);
+      throughputs[i].x.push_back(double(bytes));
+      throughputs[i].y.push_back(double(bytes) / cost.time_ns);
+    }
+  }
+  for (Series& series : overheads) report.add(std::move(series));
+  for (Series& series : throughputs) report.add(std::move(series));
   return {};
 }
 
@@ -263,11 +281,7 @@ Status run(const Options& options, Report& report) {
   OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
   OFP_TRY(measure_frames(channel, options, report));
   OFP_TRY(measure_host_cpu(channel, options, report));
-  for (const std::uint32_t columns : {1u, 4u, 16u}) {
-    for (const char* way : {"host-serialise", "agent-serialise", "ipc", "ipc-page", "c-abi", "arrays", "record-batch"}) {
-      OFP_TRY(measure_way(channel, way, columns, options, report));
-    }
-  }
+  for (const std::uint32_t columns : {1u, 4u, 16u}) OFP_TRY(measure_ways(channel, columns, options, report));
   return {};
 }
 
