@@ -168,7 +168,8 @@ void pack_bits(const std::byte* rows, std::size_t stride_bytes, std::uint64_t co
   }
   if (i == count) return;
   std::uint64_t rest = 0;
-  for (unsigned k = 0; i + k < count; ++k) rest |= std::to_integer<std::uint64_t>(rows[(i + k) * stride_bytes]) << (8 * k);
+  for (unsigned k = 0; i + k < count; ++k)
+    rest |= std::to_integer<std::uint64_t>(rows[(i + k) * stride_bytes]) << (8 * k);
   target[i / 8] = nonzero_bytes(rest);
 }
 

@@ -13,14 +13,14 @@ namespace {
 struct ArrayTree {
   std::atomic<std::size_t> alive{0};
   std::shared_ptr<const void> owner;
-  std::vector<ArrowArray> arrays;       // as Layout::nodes
+  std::vector<ArrowArray> arrays;  // as Layout::nodes
   std::vector<ArrowArray*> children;
-  std::vector<const void*> buffers;     // as Layout::buffers, then the validity of the whole
+  std::vector<const void*> buffers;  // as Layout::buffers, then the validity of the whole
 };
 
 struct SchemaTree {
   std::atomic<std::size_t> alive{0};
-  std::deque<ArrowSchema> schemas;      // a deque, because the structs point at each other
+  std::deque<ArrowSchema> schemas;  // a deque, because the structs point at each other
   std::deque<std::vector<ArrowSchema*>> children;
   std::deque<std::string> texts;
 };

@@ -54,11 +54,13 @@ Status finish_null_count(const Template& form, Plan& plan, const Step& step, Mut
 
 // Every index of a value that is not null names a value of the dictionary.
 template <class Index>
-bool indices_below(const std::byte* indices, const std::byte* validity, std::uint64_t count, std::uint64_t limit) noexcept {
+bool indices_below(const std::byte* indices, const std::byte* validity, std::uint64_t count,
+                   std::uint64_t limit) noexcept {
   bool wrong = false;
   for (std::uint64_t i = 0; i < count; ++i) {
     // A negative index becomes a large one.
-    const bool outside = static_cast<std::uint64_t>(static_cast<std::int64_t>(load<Index>(indices + i * sizeof(Index)))) >= limit;
+    const bool outside =
+        static_cast<std::uint64_t>(static_cast<std::int64_t>(load<Index>(indices + i * sizeof(Index)))) >= limit;
     const bool valid = validity == nullptr || (std::to_integer<unsigned>(validity[i / 8]) >> (i % 8) & 1) != 0;
     wrong |= outside && valid;
   }
@@ -108,7 +110,8 @@ Status check_contents(const Template& form, const Plan& plan, Bytes frame) {
   for (const Step& step : plan.steps) {
     if (step.kind != StepKind::offsets32 && step.kind != StepKind::offsets64) continue;
     const std::byte* at = frame.data() + plan.buffers[step.buffer].offset;
-    const bool ascend = step.kind == StepKind::offsets32 ? offsets_ascend32(at, step.count) : offsets_ascend64(at, step.count);
+    const bool ascend =
+        step.kind == StepKind::offsets32 ? offsets_ascend32(at, step.count) : offsets_ascend64(at, step.count);
     if (!ascend) {
       return fail(Error::schema, "the offsets of '{}' do not ascend from 0 to {}",
                   path_of(form.layout, form.layout.buffers[step.buffer].node), step.last);

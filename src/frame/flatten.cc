@@ -41,14 +41,16 @@ class Flattener {
       return fail(Error::schema, "the batch has {} columns, its schema {}", batch.n_children, columns);
     }
     if (batch.length < 0 || batch.offset < 0) {
-      return fail(Error::schema, "the batch has length {} and offset {}, at least 0 is allowed", batch.length, batch.offset);
+      return fail(Error::schema, "the batch has length {} and offset {}, at least 0 is allowed", batch.length,
+                  batch.offset);
     }
     const bool bitmap = batch.n_buffers > 0 && batch.buffers != nullptr && batch.buffers[0] != nullptr;
     if (!bitmap || batch.null_count == 0) return {};
     const auto* bits = static_cast<const std::uint8_t*>(batch.buffers[0]);
     for (std::int64_t i = batch.offset; i < batch.offset + batch.length; ++i) {
       if ((bits[i / 8] >> (i % 8) & 1) == 0) {
-        return fail(Error::schema, "row {} of the batch is null as a whole, which a record batch cannot say", i - batch.offset);
+        return fail(Error::schema, "row {} of the batch is null as a whole, which a record batch cannot say",
+                    i - batch.offset);
       }
     }
     return {};
@@ -57,7 +59,8 @@ class Flattener {
   // A child of an array whose own slice is [first, first + length) in terms of the child's values.
   Status child(std::uint32_t node, const ArrowArray* array, std::int64_t first, std::int64_t length) {
     if (array == nullptr || array->release == nullptr) {
-      return fail(Error::invalid, "the array of '{}' is {}", path(node), array == nullptr ? "missing" : "already released");
+      return fail(Error::invalid, "the array of '{}' is {}", path(node),
+                  array == nullptr ? "missing" : "already released");
     }
     std::int64_t end = 0;
     if (array->length < 0 || array->offset < 0 || __builtin_add_overflow(first, length, &end) || end > array->length) {
@@ -108,7 +111,8 @@ class Flattener {
     }
     OFP_TRY(fixed(index, node, array, slice));
     if (node.dictionary == 0) return {};
-    if (array.dictionary == nullptr) return fail(Error::schema, "'{}' has no dictionary, its schema has one", path(index));
+    if (array.dictionary == nullptr)
+      return fail(Error::schema, "'{}' has no dictionary, its schema has one", path(index));
     return child(layout_.parts[node.dictionary].node_begin, array.dictionary, 0, array.dictionary->length);
   }
 
@@ -118,8 +122,8 @@ class Flattener {
     }
     if (node.type == Type::null) return {};
     if (array.n_buffers != node.buffers || array.buffers == nullptr) {
-      return fail(Error::schema, "'{}' has {} buffers, {} has {}", path(index), array.buffers == nullptr ? 0 : array.n_buffers,
-                  type_name(node.type), node.buffers);
+      return fail(Error::schema, "'{}' has {} buffers, {} has {}", path(index),
+                  array.buffers == nullptr ? 0 : array.n_buffers, type_name(node.type), node.buffers);
     }
     return {};
   }
@@ -184,12 +188,13 @@ class Flattener {
     Offset last = 0;
     if (slice.length > 0) {
       const auto* offsets = static_cast<const Offset*>(array.buffers[1]);
-      if (offsets == nullptr) return fail(Error::schema, "'{}' has {} values, but no offsets", path(index), array.length);
+      if (offsets == nullptr)
+        return fail(Error::schema, "'{}' has {} values, but no offsets", path(index), array.length);
       first = offsets[slice.first];
       last = offsets[slice.first + slice.length];
       if (first < 0 || last < first) {
-        return fail(Error::schema, "the offsets of '{}' run from {} to {}, expected ascending from 0 or more", path(index),
-                    first, last);
+        return fail(Error::schema, "the offsets of '{}' run from {} to {}, expected ascending from 0 or more",
+                    path(index), first, last);
       }
       source.address = address_of(offsets + slice.first);
       source.bytes = (static_cast<std::uint64_t>(slice.length) + 1) * sizeof(Offset);
@@ -240,7 +245,8 @@ Status plain_column(const Layout& layout, std::uint32_t index, std::int64_t rows
   source = {};
   const auto count = static_cast<std::uint64_t>(length);
   if (count == 0 || (leaf.value_bytes == 0 && !boolean)) return {};
-  if (column.address == 0) return fail(Error::invalid, "the address of '{}' is null, for {} rows", path_of(layout, top), rows);
+  if (column.address == 0)
+    return fail(Error::invalid, "the address of '{}' is null, for {} rows", path_of(layout, top), rows);
   const std::uint64_t width = boolean ? 1 : leaf.value_bytes;
   source.address = column.address;
   bool fits = true;
@@ -253,8 +259,8 @@ Status plain_column(const Layout& layout, std::uint32_t index, std::int64_t rows
     fits = checked_mul(count, width, source.bytes);
   }
   if (!fits) {
-    return fail(Error::schema, "'{}' has {} values of {} bytes, {} apart, which is too large", path_of(layout, top), count,
-                width, column.stride_bytes);
+    return fail(Error::schema, "'{}' has {} values of {} bytes, {} apart, which is too large", path_of(layout, top),
+                count, width, column.stride_bytes);
   }
   return {};
 }

@@ -89,8 +89,10 @@ class SchemaWriter {
       case Type::uint32:
       case Type::uint64: return as(number, ipc::Type_Int, integer(field.type));
       case Type::float16: return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_HALF));
-      case Type::float32: return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_SINGLE));
-      case Type::float64: return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_DOUBLE));
+      case Type::float32:
+        return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_SINGLE));
+      case Type::float64:
+        return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_DOUBLE));
       case Type::decimal32:
       case Type::decimal64:
       case Type::decimal128:
@@ -108,8 +110,10 @@ class SchemaWriter {
         return as(number, ipc::Type_Timestamp, ipc::CreateTimestamp(b, unit, timezone));
       }
       case Type::duration: return as(number, ipc::Type_Duration, ipc::CreateDuration(b, unit));
-      case Type::interval_months: return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_YEAR_MONTH));
-      case Type::interval_day_time: return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_DAY_TIME));
+      case Type::interval_months:
+        return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_YEAR_MONTH));
+      case Type::interval_day_time:
+        return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_DAY_TIME));
       case Type::interval_month_day_nano:
         return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_MONTH_DAY_NANO));
       case Type::fixed_binary: return as(number, ipc::Type_FixedSizeBinary, ipc::CreateFixedSizeBinary(b, field.width));
@@ -156,14 +160,16 @@ class SchemaReader {
       return fail(Error::too_large, "schema message: nested deeper than {} fields, the limit", depth_max);
     }
     // A flatbuffer may name one table many times, so its size does not bound the tree's.
-    if (++fields_ > fields_max) return fail(Error::too_large, "schema message: more than {} fields, the limit", fields_max);
+    if (++fields_ > fields_max)
+      return fail(Error::too_large, "schema message: more than {} fields, the limit", fields_max);
     to.name = text(from.name());
     to.nullable = from.nullable();
     OFP_TRY(metadata(from.custom_metadata(), to.metadata));
     bytes_ += to.name.size();
     for (const KeyValue& entry : to.metadata) bytes_ += entry.key.size() + entry.value.size();
     if (bytes_ > schema_bytes_max) {
-      return fail(Error::too_large, "schema message: texts of {} bytes, at most {} are allowed", bytes_, schema_bytes_max);
+      return fail(Error::too_large, "schema message: texts of {} bytes, at most {} are allowed", bytes_,
+                  schema_bytes_max);
     }
     Field* values = &to;
     if (const ipc::DictionaryEncoding* encoding = from.dictionary()) {
@@ -179,7 +185,8 @@ class SchemaReader {
   static Status integer(const ipc::Int& from, Field& to) {
     const int bits = from.bitWidth();
     if (bits != 8 && bits != 16 && bits != 32 && bits != 64) {
-      return fail(Error::protocol, "schema message: field '{}' is an integer of {} bits, expected 8, 16, 32 or 64", to.name, bits);
+      return fail(Error::protocol, "schema message: field '{}' is an integer of {} bits, expected 8, 16, 32 or 64",
+                  to.name, bits);
     }
     const int power = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
     to.type = static_cast<Type>(static_cast<int>(from.is_signed() ? Type::int8 : Type::uint8) + power);
@@ -202,8 +209,8 @@ class SchemaReader {
       case 128: to.type = Type::decimal128; break;
       case 256: to.type = Type::decimal256; break;
       default:
-        return fail(Error::protocol, "schema message: field '{}' is a decimal of {} bits, expected 32, 64, 128 or 256", to.name,
-                    from.bitWidth());
+        return fail(Error::protocol, "schema message: field '{}' is a decimal of {} bits, expected 32, 64, 128 or 256",
+                    to.name, from.bitWidth());
     }
     to.precision = from.precision();
     to.scale = from.scale();
@@ -258,22 +265,16 @@ class SchemaReader {
       case ipc::Type_FixedSizeBinary:
         to.width = from.type_as_FixedSizeBinary()->byteWidth();
         return plain(Type::fixed_binary);
-      case ipc::Type_FixedSizeList:
-        to.width = from.type_as_FixedSizeList()->listSize();
-        return plain(Type::fixed_list);
-      case ipc::Type_Map:
-        to.keys_sorted = from.type_as_Map()->keysSorted();
-        return plain(Type::map);
-      case ipc::Type_Duration:
-        to.type = Type::duration;
-        return unit(from.type_as_Duration()->unit(), to);
+      case ipc::Type_FixedSizeList: to.width = from.type_as_FixedSizeList()->listSize(); return plain(Type::fixed_list);
+      case ipc::Type_Map: to.keys_sorted = from.type_as_Map()->keysSorted(); return plain(Type::map);
+      case ipc::Type_Duration: to.type = Type::duration; return unit(from.type_as_Duration()->unit(), to);
       case ipc::Type_LargeBinary: return plain(Type::large_binary);
       case ipc::Type_LargeUtf8: return plain(Type::large_utf8);
       case ipc::Type_LargeList: return plain(Type::large_list);
       default: break;
     }
-    return fail(Error::unsupported, "schema message: field '{}' has the Arrow type number {}, which cannot be stored", to.name,
-                static_cast<int>(from.type_type()));
+    return fail(Error::unsupported, "schema message: field '{}' has the Arrow type number {}, which cannot be stored",
+                to.name, static_cast<int>(from.type_type()));
   }
 
   std::size_t fields_ = 0;
@@ -304,7 +305,8 @@ Result<Schema> read_schema_metadata(Bytes metadata) {
   const ipc::Message* message = ipc::GetMessage(metadata.data());
   const ipc::Schema* from = message->header_as_Schema();
   if (from == nullptr) {
-    return fail(Error::protocol, "schema message: its header is of type {}, expected 1", static_cast<int>(message->header_type()));
+    return fail(Error::protocol, "schema message: its header is of type {}, expected 1",
+                static_cast<int>(message->header_type()));
   }
   if (from->endianness() != ipc::Endianness_Little) {
     return fail(Error::unsupported, "schema message: its data is big endian, only little endian is stored");

@@ -18,9 +18,15 @@ int content_buffers(Type type, BufferKind (&kinds)[2]) noexcept {
   switch (type) {
     case Type::boolean: kinds[0] = BufferKind::bits; return 1;
     case Type::binary:
-    case Type::utf8: kinds[0] = BufferKind::offsets32; kinds[1] = BufferKind::data; return 2;
+    case Type::utf8:
+      kinds[0] = BufferKind::offsets32;
+      kinds[1] = BufferKind::data;
+      return 2;
     case Type::large_binary:
-    case Type::large_utf8: kinds[0] = BufferKind::offsets64; kinds[1] = BufferKind::data; return 2;
+    case Type::large_utf8:
+      kinds[0] = BufferKind::offsets64;
+      kinds[1] = BufferKind::data;
+      return 2;
     case Type::list:
     case Type::map: kinds[0] = BufferKind::offsets32; return 1;
     case Type::large_list: kinds[0] = BufferKind::offsets64; return 1;
@@ -53,7 +59,8 @@ class Builder {
 
  private:
   void begin_part() {
-    layout_.parts.push_back({.node_begin = nodes_count(), .buffer_begin = static_cast<std::uint32_t>(layout_.buffers.size())});
+    layout_.parts.push_back(
+        {.node_begin = nodes_count(), .buffer_begin = static_cast<std::uint32_t>(layout_.buffers.size())});
   }
   void end_part() {
     layout_.parts.back().node_end = nodes_count();

@@ -32,22 +32,27 @@ const ipc::RecordBatch* batch_of(const ipc::Message& message) {
 std::uint64_t used_bytes(const ipc::Message& message, const ipc::RecordBatch& batch, Bytes metadata) {
   if (message.custom_metadata() != nullptr) return metadata.size();
   const std::uint8_t* end = std::max(end_of(&message), end_of(&batch));
-  if (const ipc::DictionaryBatch* dictionary = message.header_as_DictionaryBatch()) end = std::max(end, end_of(dictionary));
-  if (batch.nodes() != nullptr) end = std::max(end, batch.nodes()->Data() + batch.nodes()->size() * sizeof(ipc::FieldNode));
-  if (batch.buffers() != nullptr) end = std::max(end, batch.buffers()->Data() + batch.buffers()->size() * sizeof(ipc::Buffer));
+  if (const ipc::DictionaryBatch* dictionary = message.header_as_DictionaryBatch())
+    end = std::max(end, end_of(dictionary));
+  if (batch.nodes() != nullptr)
+    end = std::max(end, batch.nodes()->Data() + batch.nodes()->size() * sizeof(ipc::FieldNode));
+  if (batch.buffers() != nullptr)
+    end = std::max(end, batch.buffers()->Data() + batch.buffers()->size() * sizeof(ipc::Buffer));
   const auto used = static_cast<std::uint64_t>(end - reinterpret_cast<const std::uint8_t*>(metadata.data()));
   return std::min<std::uint64_t>(align_up(used, 8), metadata.size());
 }
 
 Status check_batch(const ipc::RecordBatch& batch, MessageRange& range) {
   if (batch.compression() != nullptr) {
-    return fail(Error::unsupported, "the message at byte {} has a compressed body, only plain ones are read", range.begin);
+    return fail(Error::unsupported, "the message at byte {} has a compressed body, only plain ones are read",
+                range.begin);
   }
   if (batch.variadicBufferCounts() != nullptr && batch.variadicBufferCounts()->size() > 0) {
     return fail(Error::unsupported, "the message at byte {} has columns of views, which are not read", range.begin);
   }
   if (batch.length() < 0) {
-    return fail(Error::protocol, "the message at byte {} has {} rows, at least 0 is allowed", range.begin, batch.length());
+    return fail(Error::protocol, "the message at byte {} has {} rows, at least 0 is allowed", range.begin,
+                batch.length());
   }
   range.rows = batch.length();
   if (batch.nodes() != nullptr) {
@@ -64,7 +69,8 @@ Status check_batch(const ipc::RecordBatch& batch, MessageRange& range) {
     const auto bytes = static_cast<std::uint64_t>(buffer->length());
     std::uint64_t end = 0;
     if (offset % 8 != 0 || !checked_add(offset, bytes, end) || end > range.body_bytes) {
-      return fail(Error::protocol, "the message at byte {} has a buffer of {} bytes at {} of a body of {}, where it does not fit",
+      return fail(Error::protocol,
+                  "the message at byte {} has a buffer of {} bytes at {} of a body of {}, where it does not fit",
                   range.begin, buffer->length(), buffer->offset(), range.body_bytes);
     }
   }
@@ -89,7 +95,8 @@ Status check_header(const ipc::Message& message, Bytes metadata, MessageRange& r
     range.kind = MessageKind::dictionary;
     range.dictionary = dictionary->id();
     if (dictionary->isDelta()) {
-      return fail(Error::unsupported, "the dictionary message at byte {} is a delta, only whole ones are read", range.begin);
+      return fail(Error::unsupported, "the dictionary message at byte {} is a delta, only whole ones are read",
+                  range.begin);
     }
   }
   OFP_TRY(check_batch(*batch, range));
@@ -102,14 +109,14 @@ Result<MessageRange> parse_message(Bytes frame, std::uint64_t at, std::int32_t m
   MessageRange range{.begin = at};
   const std::uint64_t left = frame.size() - at - message_prefix_bytes;
   if (metadata_bytes < 0 || metadata_bytes % 8 != 0 || static_cast<std::uint64_t>(metadata_bytes) > left) {
-    return fail(Error::protocol, "the message at byte {} has {} bytes of metadata, a multiple of 8 up to {} is allowed", at,
-                metadata_bytes, left);
+    return fail(Error::protocol, "the message at byte {} has {} bytes of metadata, a multiple of 8 up to {} is allowed",
+                at, metadata_bytes, left);
   }
   const Bytes metadata = frame.subspan(at + message_prefix_bytes, static_cast<std::size_t>(metadata_bytes));
   flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(metadata.data()), metadata.size());
   if (!ipc::VerifyMessageBuffer(verifier)) {
-    return fail(Error::protocol, "the message at byte {}: its {} bytes of metadata are not a flatbuffer of a message", at,
-                metadata.size());
+    return fail(Error::protocol, "the message at byte {}: its {} bytes of metadata are not a flatbuffer of a message",
+                at, metadata.size());
   }
   const ipc::Message& message = *ipc::GetMessage(metadata.data());
   if (message.version() != ipc::MetadataVersion_V5 && message.version() != ipc::MetadataVersion_V4) {
@@ -120,8 +127,8 @@ Result<MessageRange> parse_message(Bytes frame, std::uint64_t at, std::int32_t m
   const std::uint64_t body_left = frame.size() - range.body;
   if (message.bodyLength() < 0 || message.bodyLength() % 8 != 0 ||
       static_cast<std::uint64_t>(message.bodyLength()) > body_left) {
-    return fail(Error::protocol, "the message at byte {} has a body of {} bytes, a multiple of 8 up to {} is allowed", at,
-                message.bodyLength(), body_left);
+    return fail(Error::protocol, "the message at byte {} has a body of {} bytes, a multiple of 8 up to {} is allowed",
+                at, message.bodyLength(), body_left);
   }
   range.body_bytes = static_cast<std::uint64_t>(message.bodyLength());
   OFP_TRY(check_header(message, metadata, range));
@@ -147,20 +154,23 @@ Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& sh
     case BufferKind::data: break;
   }
   if (fits && bytes >= needed) return {};
-  return fail(Error::protocol, "a buffer of '{}' has {} bytes, its {} values need {}", path_of(layout, buffer.node), bytes, length,
-              needed);
+  return fail(Error::protocol, "a buffer of '{}' has {} bytes, its {} values need {}", path_of(layout, buffer.node),
+              bytes, length, needed);
 }
 
 // The last offset lies within the data or the child. Those between are not looked at.
 template <class Offset>
-Status check_last_offset(const Layout& layout, Bytes frame, std::uint32_t node, const NodeShape* nodes, const BufferPlace* buffers) {
+Status check_last_offset(const Layout& layout, Bytes frame, std::uint32_t node, const NodeShape* nodes,
+                         const BufferPlace* buffers) {
   const NodeLayout& of = layout.nodes[node];
   if (nodes[node].length == 0) return {};
   const auto count = static_cast<std::uint64_t>(nodes[node].length);
   const auto last = load<Offset>(frame.data() + buffers[of.buffer + 1].offset + count * sizeof(Offset));
-  const auto limit = of.children > 0 ? static_cast<std::uint64_t>(nodes[node + 1].length) : buffers[of.buffer + 2].bytes;
+  const auto limit =
+      of.children > 0 ? static_cast<std::uint64_t>(nodes[node + 1].length) : buffers[of.buffer + 2].bytes;
   if (last >= 0 && static_cast<std::uint64_t>(last) <= limit) return {};
-  return fail(Error::protocol, "the last offset of '{}' is {}, at most {} is allowed", path_of(layout, node), last, limit);
+  return fail(Error::protocol, "the last offset of '{}' is {}, at most {} is allowed", path_of(layout, node), last,
+              limit);
 }
 
 Status check_node(const Layout& layout, Bytes frame, std::uint32_t index, std::int64_t rows, const NodeShape* nodes,
@@ -179,7 +189,8 @@ Status check_node(const Layout& layout, Bytes frame, std::uint32_t index, std::i
     if (!exact) expected = nodes[index].length;
   }
   if (nodes[index].length < expected || expected < 0) {
-    return fail(Error::protocol, "'{}' has length {}, expected {}", path_of(layout, index), nodes[index].length, expected);
+    return fail(Error::protocol, "'{}' has length {}, expected {}", path_of(layout, index), nodes[index].length,
+                expected);
   }
   for (std::uint32_t i = 0; i < node.buffers; ++i) {
     OFP_TRY(check_size(layout, node.buffer + i, nodes[index], buffers[node.buffer + i].bytes));
@@ -199,8 +210,9 @@ Status read_part(const Layout& layout, Bytes frame, const MessageRange& message,
   const std::size_t node_count = batch.nodes() != nullptr ? batch.nodes()->size() : 0;
   const std::size_t buffer_count = batch.buffers() != nullptr ? batch.buffers()->size() : 0;
   if (node_count != range.node_end - range.node_begin || buffer_count != range.buffer_end - range.buffer_begin) {
-    return fail(Error::protocol, "the message at byte {} has {} nodes and {} buffers, its schema {} and {}", message.begin,
-                node_count, buffer_count, range.node_end - range.node_begin, range.buffer_end - range.buffer_begin);
+    return fail(Error::protocol, "the message at byte {} has {} nodes and {} buffers, its schema {} and {}",
+                message.begin, node_count, buffer_count, range.node_end - range.node_begin,
+                range.buffer_end - range.buffer_begin);
   }
   for (std::size_t i = 0; i < node_count; ++i) {
     const ipc::FieldNode* node = batch.nodes()->Get(static_cast<flatbuffers::uoffset_t>(i));
@@ -238,8 +250,8 @@ Result<FrameView> parse_frame(Bytes frame) {
     }
     OFP_ASSIGN(const MessageRange message, parse_message(frame, at, metadata_bytes));
     if ((message.kind == MessageKind::schema) != view.messages.empty()) {
-      return fail(Error::protocol, "message {} of the frame is {}, only the first one is a schema", view.messages.size(),
-                  message.kind == MessageKind::schema ? "a schema" : "no schema");
+      return fail(Error::protocol, "message {} of the frame is {}, only the first one is a schema",
+                  view.messages.size(), message.kind == MessageKind::schema ? "a schema" : "no schema");
     }
     if (message.kind == MessageKind::batch && __builtin_add_overflow(view.rows, message.rows, &view.rows)) {
       return fail(Error::protocol, "the batches of the frame have more rows than can be counted");
@@ -250,7 +262,8 @@ Result<FrameView> parse_frame(Bytes frame) {
   view.end = at;
   if (view.messages.empty()) return fail(Error::protocol, "the frame of {} bytes has no schema message", frame.size());
   if (!view.marked && at != frame.size()) {
-    return fail(Error::protocol, "the frame ends with {} bytes that are no message, expected 8 or none", frame.size() - at);
+    return fail(Error::protocol, "the frame ends with {} bytes that are no message, expected 8 or none",
+                frame.size() - at);
   }
   return view;
 }
@@ -259,8 +272,8 @@ Result<Schema> read_schema(Bytes frame, const FrameView& view) {
   return read_schema_metadata(metadata_of(frame, view.messages.at(0)));
 }
 
-Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std::int64_t& rows, std::vector<NodeShape>& nodes,
-                  std::vector<BufferPlace>& buffers) {
+Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std::int64_t& rows,
+                  std::vector<NodeShape>& nodes, std::vector<BufferPlace>& buffers) {
   nodes.resize(layout.nodes.size());
   buffers.resize(layout.buffers.size());
   const std::size_t parts = layout.parts.size();

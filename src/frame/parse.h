@@ -16,7 +16,7 @@ enum class MessageKind : std::uint8_t { schema, dictionary, batch };
 struct MessageRange {
   MessageKind kind = MessageKind::schema;
   std::uint64_t begin = 0;           // where its prefix is
-  std::uint64_t metadata_bytes = 0;  // of the flatbuffer at begin + 8, a multiple of 8, without what pads it to the body
+  std::uint64_t metadata_bytes = 0;  // of the flatbuffer at begin + 8, a multiple of 8, without padding
   std::uint64_t body = 0;
   std::uint64_t body_bytes = 0;
   std::int64_t rows = 0;             // of a dictionary: its values

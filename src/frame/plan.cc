@@ -10,7 +10,7 @@ namespace offpath::frame {
 namespace {
 
 constexpr std::uint64_t plan_bytes_max = std::uint64_t{1} << 48;  // sums of a few thousand such numbers fit
-constexpr std::size_t blocks_searched = 8;  // columns of few record arrays, in any order
+constexpr std::size_t blocks_searched = 8;                        // columns of few record arrays, in any order
 
 std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
 
@@ -23,7 +23,11 @@ std::string path_of_buffer(const Layout& layout, std::uint32_t buffer) {
 class Planner {
  public:
   Planner(const Template& form, const BatchView& view, const PlanLimits& limits, Plan& plan)
-      : form_(form), layout_(form.layout), view_(view), plan_(plan), rows_max_(limits.rows_max),
+      : form_(form),
+        layout_(form.layout),
+        view_(view),
+        plan_(plan),
+        rows_max_(limits.rows_max),
         bytes_max_(std::min(limits.frame_bytes_max, plan_bytes_max)) {}
 
   Status run() {
@@ -52,8 +56,8 @@ class Planner {
                   view_.buffers.size(), layout_.nodes.size(), layout_.buffers.size());
     }
     if (view_.rows < 0 || view_.rows > rows_max_) {
-      return fail(view_.rows < 0 ? Error::schema : Error::too_large, "the batch has {} rows, 0 to {} are allowed", view_.rows,
-                  rows_max_);
+      return fail(view_.rows < 0 ? Error::schema : Error::too_large, "the batch has {} rows, 0 to {} are allowed",
+                  view_.rows, rows_max_);
     }
     plan_.pulled_bytes = 0;
     plan_.scratch_bytes = 0;
@@ -94,7 +98,8 @@ class Planner {
       }
       if (node.type == Type::null) shape.null_count = shape.length;
       if (shape.null_count < unknown_nulls || shape.null_count > shape.length) {
-        return fail(Error::schema, "'{}' has {} nulls in {} values", path_of(layout_, index), shape.null_count, shape.length);
+        return fail(Error::schema, "'{}' has {} nulls in {} values", path_of(layout_, index), shape.null_count,
+                    shape.length);
       }
       if (shape.null_count > 0 && !node.nullable && node.type != Type::null) {
         return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path_of(layout_, index),
@@ -147,10 +152,11 @@ class Planner {
     return {};
   }
 
-  Status expect_bytes(std::uint32_t index, const BufferSource& source, std::uint64_t expected, std::uint64_t length) const {
+  Status expect_bytes(std::uint32_t index, const BufferSource& source, std::uint64_t expected,
+                      std::uint64_t length) const {
     if (source.bytes == expected) return {};
-    return fail(Error::schema, "{} has {} bytes, {} values need {}", path_of_buffer(layout_, index), source.bytes, length,
-                expected);
+    return fail(Error::schema, "{} has {} bytes, {} values need {}", path_of_buffer(layout_, index), source.bytes,
+                length, expected);
   }
 
   Status expect_plain(std::uint32_t index, const BufferSource& source, bool bitmap) const {
@@ -163,7 +169,8 @@ class Planner {
     NodeShape& shape = plan_.nodes[node];
     if (source.bytes == 0) {
       if (shape.null_count > 0) {
-        return fail(Error::schema, "'{}' has {} nulls, but no validity bitmap", path_of(layout_, node), shape.null_count);
+        return fail(Error::schema, "'{}' has {} nulls, but no validity bitmap", path_of(layout_, node),
+                    shape.null_count);
       }
       shape.null_count = 0;
       return {};
@@ -194,7 +201,8 @@ class Planner {
     if (source.bit_offset != 0) return expect_plain(index, {.bit_offset = source.bit_offset}, false);
     std::uint64_t expected = 0;
     if (!checked_mul(length, value_bytes, expected)) {
-      return fail(Error::too_large, "{} has {} values of {} bytes", path_of_buffer(layout_, index), length, value_bytes);
+      return fail(Error::too_large, "{} has {} values of {} bytes", path_of_buffer(layout_, index), length,
+                  value_bytes);
     }
     OFP_TRY(expect_bytes(index, source, expected, length));
     if (expected == 0) return {};
@@ -246,7 +254,8 @@ class Planner {
   Status readable(std::uint32_t index, std::uint64_t address, std::uint64_t bytes) const {
     std::uint64_t end = 0;
     if (address != 0 && bytes <= plan_bytes_max && checked_add(address, bytes, end)) return {};
-    return fail(Error::schema, "{}: no memory has {} bytes at address {:#x}", path_of_buffer(layout_, index), bytes, address);
+    return fail(Error::schema, "{}: no memory has {} bytes at address {:#x}", path_of_buffer(layout_, index), bytes,
+                address);
   }
 
   // Gives a buffer the next aligned place; `reserved` may be more than its bytes.
@@ -405,7 +414,8 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
       if (lane.value_bytes == 0) {
         pack_bits(from + lane.offset_bytes, block.stride_bytes, taken, target + row / 8);
       } else {
-        gather_lane(from + lane.offset_bytes, block.stride_bytes, lane.value_bytes, taken, target + row * lane.value_bytes);
+        gather_lane(from + lane.offset_bytes, block.stride_bytes, lane.value_bytes, taken,
+                    target + row * lane.value_bytes);
       }
     }
   }

@@ -9,8 +9,8 @@ namespace {
 struct TypeRow {
   Type type;
   std::string_view name;
-  std::uint32_t value_bytes;    // 0: not of a fixed width, or given by the field
-  std::int32_t precision_max;   // decimals
+  std::uint32_t value_bytes;   // 0: not of a fixed width, or given by the field
+  std::int32_t precision_max;  // decimals
 };
 
 constexpr std::array<TypeRow, types_count> type_rows{{
@@ -102,8 +102,8 @@ class Checker {
  private:
   Status field(const Field& field, const std::string& parent, int depth) {
     if (field.name.size() > name_bytes_max) {
-      return fail(Error::too_large, "a field's name in '{}' has {} bytes, at most {} are allowed", parent, field.name.size(),
-                  name_bytes_max);
+      return fail(Error::too_large, "a field's name in '{}' has {} bytes, at most {} are allowed", parent,
+                  field.name.size(), name_bytes_max);
     }
     const std::string path = parent.empty() ? field.name : parent + "." + field.name;
     if (!is_utf8(field.name)) return fail(Error::schema, "the name of a field in '{}' is not UTF-8", parent);
@@ -111,7 +111,8 @@ class Checker {
       return fail(Error::too_large, "field '{}' is nested {} deep, at most {} are allowed", path, depth, depth_max);
     }
     if (++fields_ > fields_max) {
-      return fail(Error::too_large, "the schema has more than {} fields, the limit; '{}' is one too many", fields_max, path);
+      return fail(Error::too_large, "the schema has more than {} fields, the limit; '{}' is one too many", fields_max,
+                  path);
     }
     if (static_cast<int>(field.type) >= types_count) {
       return fail(Error::unsupported, "field '{}' has type number {}, the last known is {}", path,
@@ -126,7 +127,8 @@ class Checker {
     }
     if (!field.dictionary.empty()) {
       if (!is_index(field.type)) {
-        return fail(Error::schema, "field '{}': indices of a dictionary are integers, not {}", path, type_name(field.type));
+        return fail(Error::schema, "field '{}': indices of a dictionary are integers, not {}", path,
+                    type_name(field.type));
       }
       if (!field.dictionary[0].dictionary.empty()) {
         return fail(Error::unsupported, "field '{}': the values of its dictionary are themselves indices of one", path);
@@ -148,14 +150,16 @@ class Checker {
 
   static Status parameters(const Field& field, const std::string& path) {
     if (static_cast<int>(field.unit) > static_cast<int>(Unit::nanosecond)) {
-      return fail(Error::schema, "field '{}' has time unit {}, the last known is 3", path, static_cast<int>(field.unit));
+      return fail(Error::schema, "field '{}' has time unit {}, the last known is 3", path,
+                  static_cast<int>(field.unit));
     }
     const bool coarse = field.unit <= Unit::millisecond;
     if ((field.type == Type::time32 && !coarse) || (field.type == Type::time64 && coarse)) {
       return fail(Error::schema, "field '{}': {} cannot count in {}", path, type_name(field.type),
                   unit_names[static_cast<std::size_t>(field.unit)]);
     }
-    if (field.width < 0) return fail(Error::schema, "field '{}' has width {}, at least 0 is allowed", path, field.width);
+    if (field.width < 0)
+      return fail(Error::schema, "field '{}' has width {}, at least 0 is allowed", path, field.width);
     const std::int32_t precision_max = row_of(field.type).precision_max;
     if (precision_max > 0 && (field.precision < 1 || field.precision > precision_max)) {
       return fail(Error::schema, "field '{}': {} has precision {}, 1 to {} are allowed", path, type_name(field.type),
@@ -213,7 +217,8 @@ std::string describe(const Field& field) {
     case Type::decimal256: return decimal_text(field);
     case Type::time32:
     case Type::time64:
-    case Type::duration: return fmt::format("{}[{}]", type_name(field.type), unit_names[static_cast<int>(field.unit) & 3]);
+    case Type::duration:
+      return fmt::format("{}[{}]", type_name(field.type), unit_names[static_cast<int>(field.unit) & 3]);
     case Type::timestamp:
       return fmt::format("timestamp[{}{}{}]", unit_names[static_cast<int>(field.unit) & 3],
                          field.timezone.empty() ? "" : ", ", field.timezone);

@@ -40,13 +40,13 @@ inline constexpr int types_count = static_cast<int>(Type::map) + 1;
 enum class Unit : std::uint8_t { second, millisecond, microsecond, nanosecond };
 
 struct KeyValue {
-  std::string key;
-  std::string value;
+  std::string key{};
+  std::string value{};
   bool operator==(const KeyValue&) const = default;
 };
 
 struct Field {
-  std::string name;
+  std::string name{};
   Type type = Type::null;       // of a dictionary column: the type of its indices
   Unit unit = Unit::second;     // time32, time64, timestamp, duration
   bool nullable = true;
@@ -55,17 +55,17 @@ struct Field {
   std::int32_t width = 0;       // fixed_binary: bytes in a value; fixed_list: values in a list
   std::int32_t precision = 0;   // decimals
   std::int32_t scale = 0;       // decimals
-  std::string timezone;         // timestamp; empty: naive
-  std::vector<KeyValue> metadata;
-  std::vector<Field> children;
-  std::vector<Field> dictionary;  // none, or one: the type of the values the indices stand for
+  std::string timezone{};       // timestamp; empty: naive
+  std::vector<KeyValue> metadata{};
+  std::vector<Field> children{};
+  std::vector<Field> dictionary{};  // none, or one: the type of the values the indices stand for
 
   bool operator==(const Field&) const = default;
 };
 
 struct Schema {
-  std::vector<Field> fields;
-  std::vector<KeyValue> metadata;
+  std::vector<Field> fields{};
+  std::vector<KeyValue> metadata{};
 
   bool operator==(const Schema&) const = default;
 };

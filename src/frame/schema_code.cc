@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint32_t magic = 0x5350464F;  // "OFPS"
 constexpr std::uint16_t code_version = 1;
-constexpr std::size_t bytes_at = 8;          // of the total, in the header
+constexpr std::size_t bytes_at = 8;  // of the total, in the header
 
 enum Flags : std::uint8_t {
   nullable_flag = 1,
@@ -79,7 +79,8 @@ class Reader {
     OFP_TRY(metadata(schema.metadata));
     OFP_TRY(fields(schema.fields, 1));
     if (at_ != bytes_.size()) {
-      return fail(Error::protocol, "encoded schema: {} bytes follow the last field, expected none", bytes_.size() - at_);
+      return fail(Error::protocol, "encoded schema: {} bytes follow the last field, expected none",
+                  bytes_.size() - at_);
     }
     OFP_TRY(check(schema));
     return schema;
@@ -88,14 +89,16 @@ class Reader {
  private:
   Status header() {
     if (bytes_.size() > schema_bytes_max) {
-      return fail(Error::too_large, "encoded schema: {} bytes, at most {} are allowed", bytes_.size(), schema_bytes_max);
+      return fail(Error::too_large, "encoded schema: {} bytes, at most {} are allowed", bytes_.size(),
+                  schema_bytes_max);
     }
     std::uint32_t given_magic = 0;
     std::uint16_t version = 0;
     std::uint16_t zero = 0;
     std::uint32_t total = 0;
     OFP_TRY(number(given_magic, "magic"));
-    if (given_magic != magic) return fail(Error::protocol, "encoded schema: magic {:#x}, expected {:#x}", given_magic, magic);
+    if (given_magic != magic)
+      return fail(Error::protocol, "encoded schema: magic {:#x}, expected {:#x}", given_magic, magic);
     OFP_TRY(number(version, "version"));
     if (version != code_version) {
       return fail(Error::version, "encoded schema: version {}, this side knows {}", version, code_version);
@@ -124,7 +127,8 @@ class Reader {
 
   Status raw(std::string& text, std::size_t bytes, std::string_view what) {
     if (left() < bytes) {
-      return fail(Error::protocol, "encoded schema: {} at byte {} needs {} bytes, {} are left", what, at_, bytes, left());
+      return fail(Error::protocol, "encoded schema: {} at byte {} needs {} bytes, {} are left", what, at_, bytes,
+                  left());
     }
     text.assign(text_of(bytes_.subspan(at_, bytes)));
     at_ += bytes;
@@ -166,7 +170,8 @@ class Reader {
     if (depth > depth_max) {
       return fail(Error::too_large, "encoded schema: nested deeper than {} fields, the limit", depth_max);
     }
-    if (++fields_ > fields_max) return fail(Error::too_large, "encoded schema: more than {} fields, the limit", fields_max);
+    if (++fields_ > fields_max)
+      return fail(Error::too_large, "encoded schema: more than {} fields, the limit", fields_max);
     std::uint8_t type = 0;
     std::uint8_t flags = 0;
     std::uint8_t unit = 0;
@@ -179,8 +184,8 @@ class Reader {
       return fail(Error::unsupported, "encoded schema: type number {}, the last known is {}", type, types_count - 1);
     }
     if ((flags & ~known_flags) != 0 || zero != 0) {
-      return fail(Error::protocol, "encoded schema: field flags {:#x} and reserved {}, expected at most {:#x} and 0", flags,
-                  zero, static_cast<int>(known_flags));
+      return fail(Error::protocol, "encoded schema: field flags {:#x} and reserved {}, expected at most {:#x} and 0",
+                  flags, zero, static_cast<int>(known_flags));
     }
     if (unit > static_cast<std::uint8_t>(Unit::nanosecond)) {
       return fail(Error::protocol, "encoded schema: time unit {}, the last known is 3", unit);

@@ -133,8 +133,8 @@ Status parse_metadata(const char* at, std::vector<KeyValue>& metadata, const std
       const auto length = load<std::int32_t>(bytes);
       bytes += sizeof length;
       if (length < 0 || (total += static_cast<std::size_t>(length)) > schema_bytes_max) {
-        return fail(Error::too_large, "the metadata of '{}' has an entry of {} bytes, at most {} in all are allowed", path,
-                    length, schema_bytes_max);
+        return fail(Error::too_large, "the metadata of '{}' has an entry of {} bytes, at most {} in all are allowed",
+                    path, length, schema_bytes_max);
       }
       part->assign(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(length));
       bytes += length;
@@ -154,10 +154,12 @@ class Importer {
       return fail(Error::too_large, "field '{}' is nested {} deep, at most {} are allowed", path, depth, depth_max);
     }
     if (++fields_ > fields_max) {
-      return fail(Error::too_large, "the schema has more than {} fields, the limit; '{}' is one too many", fields_max, path);
+      return fail(Error::too_large, "the schema has more than {} fields, the limit; '{}' is one too many", fields_max,
+                  path);
     }
     if (!parse_format(from.format, to)) {
-      return fail(Error::unsupported, "field '{}' has the Arrow format \"{}\", which cannot be stored", path, from.format);
+      return fail(Error::unsupported, "field '{}' has the Arrow format \"{}\", which cannot be stored", path,
+                  from.format);
     }
     to.nullable = (from.flags & ARROW_FLAG_NULLABLE) != 0;
     to.ordered = from.dictionary != nullptr && (from.flags & ARROW_FLAG_DICTIONARY_ORDERED) != 0;

@@ -67,7 +67,8 @@ Status fill(const Template& form, Plan& plan, MutableBytes frame, bool sliced) {
     }
   } else {
     std::vector<std::byte> scratch(plan.scratch_bytes);
-    for (const Block& block : plan.blocks) std::memcpy(scratch.data() + block.scratch, at_address(block.address), block.bytes);
+    for (const Block& block : plan.blocks)
+      std::memcpy(scratch.data() + block.scratch, at_address(block.address), block.bytes);
     split_blocks(plan, scratch, frame);
   }
   write_head(form, plan, frame);
@@ -145,10 +146,11 @@ PROBE_API int probe_build(const ProbeStream* stream, const ArrowArray* batch, Pr
   return 0;
 }
 
-PROBE_API int probe_build_plain(const ProbeStream* stream, std::int64_t rows, const PlainColumn* columns, std::size_t count,
-                                ProbeFrame** out) {
+PROBE_API int probe_build_plain(const ProbeStream* stream, std::int64_t rows, const PlainColumn* columns,
+                                std::size_t count, ProbeFrame** out) {
   BatchView view;
-  if (auto status = flatten_plain(stream->form->layout, rows, {columns, count}, view); !status) return failed(status.error());
+  if (auto status = flatten_plain(stream->form->layout, rows, {columns, count}, view); !status)
+    return failed(status.error());
   auto made = build(*stream->form, view);
   if (!made) return failed(made.error());
   *out = made->release();
@@ -191,7 +193,8 @@ PROBE_API int probe_read(const void* bytes, std::uint64_t size, ArrowSchema* sch
   return status ? 0 : failed(status.error());
 }
 
-PROBE_API int probe_stitch(const char* path, const ProbeFrame* const* frames, std::size_t count, std::uint32_t alignment) {
+PROBE_API int probe_stitch(const char* path, const ProbeFrame* const* frames, std::size_t count,
+                           std::uint32_t alignment) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "wb"), std::fclose);
   if (!file) return failed(fail_errno(errno, "fopen").value());
   std::uint64_t position = 0;
