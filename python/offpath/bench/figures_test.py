@@ -1,0 +1,56 @@
+"""Figures are drawn from whatever series there are, and only from these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from offpath.bench import figures
+from offpath.bench.report import Report, Series
+
+PNG = b"\x89PNG\r\n"
+
+
+def line(figure: str, name: str, unit: str = "GB/s") -> Series:
+    return Series(figure, name, "bytes", unit, [4096.0, 2.0**20, 2.0**30], [1.0, 8.0, 9.0])
+
+
+def names(paths: list[Path]) -> set[str]:
+    assert all(path.read_bytes().startswith(PNG) for path in paths)
+    return {path.name for path in paths}
+
+
+def test_move_draws_figures_2_3_4_and_11(tmp_path: Path):
+    series = [line("fig2", name, "ns") for name in ("minimum", "mean", "median", "maximum")]
+    series += [line("fig3", f"{who}, {count} outstanding") for who in ("Offpath", "process_vm_readv", "UCX ucp_get")
+               for count in (1, 16)]  # fmt: skip
+    series += [
+        line(figure, f"source {kind}, cache on") for figure in ("fig4a", "fig4b") for kind in ("malloc", "aligned")
+    ]
+    series += [line(f"fig11_{panel}_{count}", way) for panel in ("overhead", "throughput") for count in (1, 4, 16)
+               for way in figures.WAYS]  # fmt: skip
+    drawn = figures.draw_move(Report("move", series=series), tmp_path / "new")
+    assert names(drawn) == {"fig2_post.png", "fig3_bandwidth.png", "fig4_buffers.png", "fig11_ways.png"}
+
+
+def test_what_was_not_measured_is_not_drawn(tmp_path: Path):
+    report = Report("move", series=[line("fig3", "Offpath, 1 outstanding")])
+    assert names(figures.draw_move(report, tmp_path)) == {"fig3_bandwidth.png"}
+
+
+def test_arrow_steps_draws_figures_7_to_10(tmp_path: Path):
+    steps = ("1 arrays", "2 schema", "3 record batch", "4 serialise")
+    series = []
+    for api, stacked, totals in (("C++", "fig7", "fig9"), ("C", "fig8", "fig10")):
+        series += [line(stacked, f"host/{api}/{count}/{step}", "ns") for count in (1, 512) for step in steps]
+        series += [line(totals, f"{place}/{api}/1/{part}", "ns") for place in ("host", "agent")
+                   for part in ("total", "deviation")]  # fmt: skip
+    drawn = figures.draw_arrow_steps(Report("arrow-steps", series=series), tmp_path)
+    assert names(drawn) == {
+        "fig7_steps.png", "fig8_steps.png", "fig9_host_and_agent.png", "fig10_host_and_agent.png"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "text"), [(128, "128 B"), (4096, "4 KiB"), (2**20, "1 MiB"), (2**30, "1 GiB")])
+def test_sizes_read_in_powers_of_1024(size, text):
+    assert figures.size_text(size) == text
