@@ -5,6 +5,7 @@
 
 #include "link/handshake.h"
 #include "link/sealed_memory.h"
+#include "link/tcp_agent_link.h"
 
 namespace offpath::link {
 
@@ -135,7 +136,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
                                             policy_->segments);
-  return fail(Error::unsupported, "tcp");
+  return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
 }
 
 void AgentHandshake::refuse(Error code, std::string message) {

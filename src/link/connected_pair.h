@@ -117,10 +117,8 @@ inline LinkEvent await_event(AgentLink& link, const std::function<bool(const Lin
                              const std::function<void()>& meanwhile = {}) {
   const TimeNs deadline = soon();
   while (monotonic_ns() < deadline) {
-    std::array<LinkEvent, 8> events;
-    const std::size_t count = link.poll(monotonic_ns(), events);
-    for (std::size_t i = 0; i < count; ++i)
-      if (wanted(events[i])) return std::move(events[i]);
+    std::array<LinkEvent, 1> events;  // one at a time, so that those after the one wanted are not lost
+    if (link.poll(monotonic_ns(), events) == 1 && wanted(events[0])) return std::move(events[0]);
     if (meanwhile) meanwhile();
   }
   ADD_FAILURE() << "the event did not come within ten seconds";

@@ -250,7 +250,7 @@ Status ControlSocket::send_wake() {
 }
 
 Status ControlSocket::flush() {
-  while (stream_left_ == 0 && head_at_ == head_bytes_ && output_at_ < output_.size()) {
+  while (!streams() && output_at_ < output_.size()) {
     std::size_t length = output_.size() - output_at_;
     int descriptor = -1;
     for (const Leaving& leaving : leaving_) {  // a frame with a descriptor starts a system call of its own
@@ -283,19 +283,20 @@ Status ControlSocket::flush() {
   return {};
 }
 
-void ControlSocket::begin_stream(ControlType type, std::uint64_t token, std::uint32_t length) {
+void ControlSocket::begin_stream(ControlType type, std::uint64_t token, std::uint32_t length, Bytes before) {
   OFP_ASSERT(!output_waits() && is_streamed(type) && length <= wire::data_frame_bytes_max - wire::streamed_token_bytes);
-  store(head_.data(), ControlHeader{length + wire::streamed_token_bytes, type, 0});
-  store(head_.data() + sizeof(ControlHeader), token);
+  head_.resize(before.size() + sizeof(ControlHeader) + sizeof token);
+  std::ranges::copy(before, head_.begin());
+  store(head_.data() + before.size(), ControlHeader{length + wire::streamed_token_bytes, type, 0});
+  store(head_.data() + before.size() + sizeof(ControlHeader), token);
   head_at_ = 0;
-  head_bytes_ = head_.size();
   stream_left_ = length;
 }
 
-Result<std::size_t> ControlSocket::stream(std::span<const iovec> from) {
+Result<std::size_t> ControlSocket::stream(std::span<const iovec> from, bool more_follows) {
   std::array<iovec, pieces_max + 1> pieces;
   std::size_t count = 0;
-  const std::size_t head = head_bytes_ - head_at_;
+  const std::size_t head = head_.size() - head_at_;
   if (head > 0) pieces[count++] = {head_.data() + head_at_, head};
   std::size_t left = stream_left_;
   for (const iovec& piece : from) {
@@ -306,16 +307,16 @@ Result<std::size_t> ControlSocket::stream(std::span<const iovec> from) {
     left -= length;
   }
   if (count == 0) return std::size_t{0};
-  OFP_ASSIGN(const std::size_t sent, send_from({pieces.data(), count}, -1));
+  OFP_ASSIGN(const std::size_t sent, send_from({pieces.data(), count}, -1, more_follows ? MSG_MORE : 0));
   sent_ += sent;
   const std::size_t of_head = std::min(sent, head);
   head_at_ += of_head;
   stream_left_ -= static_cast<std::uint32_t>(sent - of_head);
-  if (stream_left_ == 0 && head_at_ == head_bytes_) OFP_TRY(flush());
+  if (!streams()) OFP_TRY(flush());
   return sent - of_head;
 }
 
-Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int descriptor) {
+Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int descriptor, int flags) {
   if (tls_) {
     std::size_t total = 0;
     for (const iovec& piece : from) {
@@ -342,7 +343,7 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
   }
   ssize_t sent;
   do {
-    sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return std::size_t{0};

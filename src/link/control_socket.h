@@ -13,7 +13,6 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -72,15 +71,17 @@ class ControlSocket {
   [[nodiscard]] Status send_wake();
   // Sends what is queued; call when the socket is writable.
   [[nodiscard]] Status flush();
-  [[nodiscard]] bool output_waits() const noexcept { return output_at_ < output_.size() || stream_left_ > 0 || head_at_ < head_bytes_; }
+  [[nodiscard]] bool output_waits() const noexcept { return output_at_ < output_.size() || streams(); }
   [[nodiscard]] std::size_t output_room() const noexcept { return output_bytes_max - (output_.size() - output_at_); }
 
-  // Begins a streamed frame of `length` bytes after the token. Nothing may wait for the socket.
-  void begin_stream(wire::ControlType type, std::uint64_t token, std::uint32_t length);
+  // Begins a streamed frame of `length` bytes after the token. Nothing may wait for the socket. `before`: a whole
+  // frame to go out in front of it, by the same system call.
+  void begin_stream(wire::ControlType type, std::uint64_t token, std::uint32_t length, Bytes before = {});
   [[nodiscard]] std::uint32_t stream_left() const noexcept { return stream_left_; }
   // Sends its next bytes, as many as the socket takes. 0: nothing now. Memory that cannot be read is
-  // Error::unreadable; the frame still wants its bytes then.
-  [[nodiscard]] Result<std::size_t> stream(std::span<const iovec> from);
+  // Error::unreadable; the frame still wants its bytes then. `more_follows`: another frame comes at once.
+  [[nodiscard]] Result<std::size_t> stream(std::span<const iovec> from, bool more_follows = false);
+  [[nodiscard]] bool streams() const noexcept { return stream_left_ > 0 || head_at_ < head_.size(); }
 
   // Ends the connection for every process that holds the socket.
   void shut_down() noexcept;
@@ -103,7 +104,7 @@ class ControlSocket {
   [[nodiscard]] Status collect_descriptors(wire::ControlType type, std::uint64_t frame_end);
   [[nodiscard]] Result<std::size_t> fill();
   [[nodiscard]] Result<std::size_t> receive_into(std::span<iovec> to);
-  [[nodiscard]] Result<std::size_t> send_from(std::span<const iovec> from, int descriptor);
+  [[nodiscard]] Result<std::size_t> send_from(std::span<const iovec> from, int descriptor, int flags = 0);
   [[nodiscard]] std::size_t buffered() const noexcept { return input_end_ - input_at_; }
 
   Fd socket_;
@@ -125,8 +126,8 @@ class ControlSocket {
   std::uint64_t sent_ = 0;  // position in the outgoing bytes of output_at_
   std::deque<Leaving> leaving_;
   bool wake_waits_ = false;
-  std::array<std::byte, sizeof(wire::ControlHeader) + wire::streamed_token_bytes> head_{};
-  std::size_t head_at_ = 0, head_bytes_ = 0;
+  std::vector<std::byte> head_;  // of the streamed frame
+  std::size_t head_at_ = 0;
   std::uint32_t stream_left_ = 0;
 };
 

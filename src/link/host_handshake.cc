@@ -1,10 +1,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "link/handshake.h"
 #include "link/local_host_link.h"
 #include "link/sealed_memory.h"
+#include "link/tcp_host_link.h"
 
 namespace offpath::link {
 
@@ -61,6 +63,51 @@ Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& add
   return LocalHostLink::create(std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome));
 }
 
+Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const HostOptions& options, TimeNs deadline) {
+  if (options.key_file.empty())
+    return fail(Error::denied, "the agent at {} is reached over the network: name the key file that both sides share (key_file)",
+                address.text());
+  OFP_ASSIGN(const SharedKey key, SharedKey::load(options.key_file));
+  std::optional<TlsContext> tls;
+  if (address.kind == Address::Kind::tls) {
+    if (options.tls_ca_file.empty())
+      return fail(Error::denied, "the agent at {} is reached over TLS: name the file with its certificate authority (tls_ca_file)",
+                  address.text());
+    OFP_ASSIGN(tls, TlsContext::for_host(options.tls_ca_file));
+  }
+  OFP_ASSIGN(Fd connected, dial(address, deadline));
+  std::unique_ptr<TlsSession> session;
+  if (tls) {
+    OFP_ASSIGN(session, tls->connect(connected.get(), address.host));
+  }
+  ControlSocket socket(std::move(connected), ControlSocket::Kind::network, std::move(session));
+
+  wire::Hello hello = hello_of(options);
+  hello.nonce = random_nonce();
+  std::vector<std::byte> said;
+  wire::encode(hello, said);
+  if (auto sent = socket.send(ControlType::hello, said); !sent && sent.error().code != Error::peer_lost)
+    return handshake_failure(address, std::move(sent).error());
+  OFP_ASSIGN(const ControlSocket::Frame challenge, await(socket, ControlType::challenge, address, deadline));
+  wire::Nonce agent_nonce;
+  if (challenge.payload.size() != agent_nonce.size())
+    return fail(Error::protocol, "challenge: {} bytes, it has {}", challenge.payload.size(), agent_nonce.size());
+  std::ranges::copy(challenge.payload, agent_nonce.begin());
+  const std::vector<std::byte> binding = session_binding(socket);
+  const wire::Proof proof = key.prove(SharedKey::Side::host, hello.nonce, agent_nonce, binding, said);
+  if (auto sent = socket.send(ControlType::proof, proof); !sent && sent.error().code != Error::peer_lost)
+    return handshake_failure(address, std::move(sent).error());
+
+  OFP_ASSIGN(const ControlSocket::Frame frame, await(socket, ControlType::welcome, address, deadline));
+  OFP_ASSIGN(wire::Welcome welcome, wire::decode_welcome(frame.payload));
+  const wire::Proof given = std::exchange(welcome.proof, {});
+  wire::encode(welcome, said);
+  if (!equal(given, key.prove(SharedKey::Side::agent, hello.nonce, agent_nonce, binding, said)))
+    return fail(Error::denied, "the agent at {} does not know the key in {}", address.text(), options.key_file);
+  OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));
+  return TcpHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options, TimeNs deadline) {
@@ -71,7 +118,7 @@ Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOpti
     OFP_ASSIGN(Fd connected, dial(address, deadline));
     return connect_local(std::move(connected), address, options, deadline);
   }
-  return fail(Error::unsupported, "tcp");
+  return connect_network(address, options, deadline);
 }
 
 }  // namespace offpath::link

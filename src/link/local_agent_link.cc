@@ -188,6 +188,10 @@ std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
     look();
   }
   std::size_t count = events_.take(events);
+  if (woken_ && count < events.size()) {
+    events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd()};
+    woken_ = false;
+  }
   if (events_.empty()) offers_ = 0;
   if (lost_ && events_.empty() && count < events.size()) {
     events[count++] = {LinkEvent::Kind::closed, 0, tl::unexpected<Failure>(why_), Fd()};
@@ -204,16 +208,12 @@ void LocalAgentLink::look() {
 }
 
 Status LocalAgentLink::take_frames() {
-  bool woken = false;
   for (unsigned taken = 0; taken < frames_of_a_look; ++taken) {
     ControlSocket::Frame frame;
     OFP_ASSIGN(const bool there, socket_.next(frame));
     if (!there) return {};
     switch (frame.type) {
-      case ControlType::wake:
-        if (!woken) events_.push(LinkEvent::Kind::woken, 0);
-        woken = true;
-        break;
+      case ControlType::wake: woken_ = true; break;
       case ControlType::segment: OFP_TRY(take_segment(frame.payload)); break;
       case ControlType::segment_gone: OFP_TRY(drop_segment(frame.payload)); break;
       case ControlType::offer: {

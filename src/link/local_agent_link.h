@@ -77,6 +77,7 @@ class LocalAgentLink final : public AgentLink {
   std::vector<std::byte> scratch_;
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
+  bool woken_ = false;
   std::size_t offers_ = 0;  // since the last poll
   bool lost_ = false, told_ = false;
   Failure why_{Error::closed, "the link was closed"};
