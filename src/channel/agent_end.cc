@@ -77,6 +77,7 @@ bool AgentEnd::poll(TimeNs now) {
     did = true;
     take_link_events(now);  // where reads complete at once, their batch is done in this very round
   }
+  did |= finish_pulls(now);  // those with nothing to read
   if (!closing_) did |= flush();
   if (did) idle_since_ = now;
   return did;
@@ -324,20 +325,18 @@ void AgentEnd::cancel(std::uint64_t token) {
 }
 
 bool AgentEnd::post_slices() {
-  const unsigned outstanding_max = mapped_ != nullptr ? 1 : options_.pulls_outstanding;
   bool posted = false;
   std::uint64_t budget = options_.pull_slice_bytes;  // of one poll, where reads complete at once
   for (Pull& pull : pulls_) {
     while (!pull.all_posted && budget > 0) {
-      if (mapped_ == nullptr && slices_outstanding_ >= outstanding_max) return posted;
+      if (mapped_ == nullptr && slices_outstanding_ >= options_.pulls_outstanding) return posted;
       const std::uint64_t bytes = post_slice(pull, std::min(budget, options_.pull_slice_bytes));
       if (mapped_ != nullptr) budget -= bytes;
       posted = true;
     }
     if (budget == 0) break;
   }
-  // An empty pull has nothing to post but its end.
-  return posted || (!pulls_.empty() && pulls_.front().all_posted && pulls_.front().outstanding == 0);
+  return posted;
 }
 
 std::uint64_t AgentEnd::post_slice(Pull& pull, std::uint64_t bytes_max) {

@@ -75,8 +75,8 @@ class AgentLink {
                               std::uint32_t key) = 0;
   virtual Status detach_range(RegionId range, std::uint32_t generation) = 0;
 
-  // The agent's own view of a segment, empty where it cannot be mapped. Valid until the link closes or
-  // the segment is withdrawn; what is read there may change at any time.
+  // The agent's own view of a segment, empty where it cannot be mapped. Valid until the segment is
+  // withdrawn or the link destroyed, even after close(); what is read there may change at any time.
   [[nodiscard]] virtual MutableBytes mapped(RegionId segment) = 0;
 
   // One logical transfer each; completes by an event with `token`, and only if the host was alive after it.

@@ -279,7 +279,6 @@ void LocalAgentLink::close() {
   socket_.close();
   peer_.pidfd.reset();
   regions_ = RegionTable();
-  segments_.clear();
 }
 
 }  // namespace offpath::link

@@ -121,8 +121,6 @@ void LoopbackConnection::end_agent(Failure why) {
   for (const auto& operation : pending_) operation->over = true;
   pending_.clear();
   ready_.clear();
-  views_.clear();
-  withdrawn_.clear();
   send(to_host, [this, why = std::move(why)] { tell_host(why); });
 }
 
@@ -296,7 +294,7 @@ Status LoopbackConnection::detach_range(RegionId range, std::uint32_t generation
 
 MutableBytes LoopbackConnection::mapped(RegionId segment) {
   const auto found = views_.find(segment);
-  return options_.mapped && found != views_.end() ? found->second.bytes() : MutableBytes{};
+  return options_.mapped && agent_alive_ && found != views_.end() ? found->second.bytes() : MutableBytes{};
 }
 
 void LoopbackConnection::agent_wakes() {

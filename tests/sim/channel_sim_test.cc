@@ -53,7 +53,7 @@ class World {
 
   void run() {
     const std::uint64_t actions = 20 + random_.below(60);
-    for (std::uint64_t i = 0; i < actions && !::testing::Test::HasFailure(); ++i)
+    for (std::uint64_t i = 0; i < actions && agent_->runs && !::testing::Test::HasFailure(); ++i)
       if (Program& program = programs_[random_.below(programs_.size())]; !program.over) act(program);
     for (Program& program : programs_)
       if (!program.over) settle(program);
@@ -108,8 +108,17 @@ class World {
 
   // The channel's end, which only a program whose link misbehaves may see.
   void lose(Program& program, const Failure& why) {
-    EXPECT_TRUE(program.faulty) << program.name << ": " << why.message;
+    EXPECT_TRUE(program.faulty) << program.name << ": " << why.message << describe_channels();
     program.over = true;
+  }
+
+  [[nodiscard]] std::string describe_channels() const {
+    std::string text;
+    for (const auto& each : agent_->dispatcher().channels())
+      text += fmt::format("\n  {}: {}; asleep {}, requests {}, looks {}, sleeps {}, pulls {}, replies {}, wakes {}",
+                          each.client.program, each.traits.reason, each.asleep, each.counters.requests, each.counters.looks,
+                          each.counters.sleeps, each.counters.pulls, each.counters.replies, each.counters.wakes_sent);
+    return text;
   }
 
   void announce_column(Program& program) {
@@ -235,21 +244,26 @@ class World {
   }
 
   void kill(Program& program) {
-    if (random_.chance(0.7)) {
+    if (random_.chance(0.8)) {
       program.fate->kill_host();
       program.over = true;
       return;
     }
-    // The agent's end dies: every lease ends with an error that says so.
-    program.fate->kill_agent();
-    program.faulty = true;
-    if (program.sent.empty()) return;
-    const Sent& last = program.sent.back();
-    auto status = program.host->end().wait(program.host->stream(), last.ticket, channel::Progress::stored, deadline());
-    if (!status && status.error().code != Error::unreadable) {
-      EXPECT_EQ(status.error().code, Error::peer_lost) << status.error().message;
+    // The agent dies: every lease ends with an error that says so, soon.
+    agent_->runs = false;
+    for (Program& each : programs_) each.fate->kill_agent();
+    for (Program& each : programs_) {
+      if (each.over) continue;
+      const TimeNs before = fabric_->now();
+      const std::uint64_t ticket = each.sent.empty() ? 0 : each.sent.back().ticket;
+      auto status = each.host->end().wait(each.host->stream(), ticket + 1, channel::Progress::stored, deadline());
+      ASSERT_FALSE(status);
+      EXPECT_TRUE(status.error().code == Error::peer_lost || status.error().code == Error::invalid) << status.error().message;
+      EXPECT_LE(fabric_->now() - before, second_ns);
+      agent_->run_for(millisecond_ns);
+      EXPECT_EQ(each.host->end().poll().error().code, Error::peer_lost);
+      each.over = true;
     }
-    program.over = true;
   }
 
   // Everything posted has an outcome, and what was stored is right.
@@ -262,9 +276,10 @@ class World {
 
   void end() {
     for (Program& program : programs_) program.host->end().close(second_ns);
+    if (!agent_->runs) return;
     agent_->run_for(second_ns);
     const agent::Dispatcher& dispatcher = agent_->dispatcher();
-    EXPECT_EQ(dispatcher.channels().size(), 0u);
+    EXPECT_TRUE(dispatcher.channels().empty()) << describe_channels();
     EXPECT_EQ(dispatcher.mover().counters().streams_open, 0u);
     EXPECT_EQ(dispatcher.mover().counters().operations, 0u);
     EXPECT_EQ(dispatcher.mover().counters().promised_bytes, 0u) << "credit was lost";

@@ -1,6 +1,7 @@
 // An agent as the simulations need one: the real dispatcher and services, jobs run at a later virtual time.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -31,7 +32,7 @@ class SimAgent {
       dispatcher_.on_job(token, run(), now);
     }
     const bool did = dispatcher_.poll(now);
-    if (!did && jobs_.empty() && dispatcher_.fall_asleep(now)) return dispatcher_.next_deadline();
+    if (!did && jobs_.empty() && dispatcher_.fall_asleep(now)) return std::min(dispatcher_.next_deadline(), now + tick_ns);
     return now + 200;  // a round of the loop
   }
 
@@ -41,6 +42,8 @@ class SimAgent {
   }
 
   bool runs = true;
+  // Links that hold events back (fault_link) let them out by the clock, as their descriptor would in a real loop.
+  TimeNs tick_ns = 50 * microsecond_ns;
 
  private:
   std::shared_ptr<link::LoopbackFabric> fabric_;
