@@ -1,6 +1,7 @@
 #include "link/tcp_agent_link.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,16 +27,19 @@ Result<std::unique_ptr<TcpAgentLink>> TcpAgentLink::create(ControlSocket socket,
                                                            const SegmentLimits& limits, std::string reason) {
   Fd events(epoll_create1(EPOLL_CLOEXEC));
   if (!events) return fail_errno(errno, "epoll_create1");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.fd(), &event) != 0) return fail_errno(errno, "epoll_ctl");
-  return std::unique_ptr<TcpAgentLink>(
-      new TcpAgentLink(std::move(socket), channel_segment_bytes, limits, std::move(reason), std::move(events)));
+  Fd more(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!more) return fail_errno(errno, "eventfd");
+  epoll_event readable{EPOLLIN, {}}, nothing{0, {}};
+  if (epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.fd(), &readable) != 0 ||
+      epoll_ctl(events.get(), EPOLL_CTL_ADD, more.get(), &nothing) != 0)
+    return fail_errno(errno, "epoll_ctl");
+  return std::unique_ptr<TcpAgentLink>(new TcpAgentLink(std::move(socket), channel_segment_bytes, limits, std::move(reason),
+                                                        std::move(events), std::move(more)));
 }
 
 TcpAgentLink::TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                           std::string reason, Fd events_fd)
-    : socket_(std::move(socket)), events_fd_(std::move(events_fd)), limits_(limits), segments_{channel_segment_bytes},
+                           std::string reason, Fd events_fd, Fd more_fd)
+    : socket_(std::move(socket)), events_fd_(std::move(events_fd)), more_fd_(std::move(more_fd)), limits_(limits), segments_{channel_segment_bytes},
       segment_bytes_(channel_segment_bytes) {
   traits_ = {"tcp", false, false, 1, std::move(reason)};
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_segment_bytes, 0));
@@ -105,9 +109,9 @@ void TcpAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces
 
 void TcpAgentLink::begin(Transfer& transfer) {
   if (lost_) transfer.status = tl::unexpected<Failure>(why_);
-  if (transfers_.size() - idle_.size() > operations_max / 2)
+  if (transfers_.size() - idle_.size() > operations_max)
     transfer.status = fail(Error::would_block, "{} transfers are under way, at most {} are allowed", transfers_.size() - idle_.size(),
-                           operations_max / 2);
+                           operations_max);
   if (!transfer.status || transfer.pieces.empty()) {
     transfer.all_asked = true;
     return finish(transfer);
@@ -135,7 +139,7 @@ Status TcpAgentLink::pump() {
     if (socket_.output_waits() || waiting_.empty() || parts_.size() >= parts_max) break;
     OFP_TRY(send_part(*waiting_.front()));
   }
-  watch_room();
+  watch();
   return {};
 }
 
@@ -206,26 +210,31 @@ void TcpAgentLink::wake() {
   if (lost_) return;
   auto sent = socket_.send_wake();
   if (!sent) return lose(std::move(sent).error());
-  watch_room();
+  watch();
 }
 
 Status TcpAgentLink::hand_over(std::uint64_t, int) {
   return fail(Error::unsupported, "a file cannot be handed over to a program on another machine");
 }
 
-void TcpAgentLink::watch_room() {
-  const bool wanted = socket_.wants_write();
-  if (wanted == room_watched_ || lost_) return;
-  epoll_event event{};
-  event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  if (epoll_ctl(events_fd_.get(), EPOLL_CTL_MOD, socket_.fd(), &event) == 0) room_watched_ = wanted;
+// Keeps event_fd() readable for as long as poll has something to do.
+void TcpAgentLink::watch() {
+  if (lost_) return;
+  if (const bool wanted = socket_.wants_write(); wanted != room_watched_) {
+    epoll_event event{wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, {}};
+    if (epoll_ctl(events_fd_.get(), EPOLL_CTL_MOD, socket_.fd(), &event) == 0) room_watched_ = wanted;
+  }
+  if (more_ != more_watched_) {
+    epoll_event event{more_ ? EPOLLIN : 0u, {}};
+    if (epoll_ctl(events_fd_.get(), EPOLL_CTL_MOD, more_fd_.get(), &event) == 0) more_watched_ = more_;
+  }
 }
 
 // ---- receiving
 
 std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  const bool due = !parts_.empty() || socket_.output_waits() || now >= next_look_ || ++polls_since_look_ >= polls_between_looks;
+  const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ || ++polls_since_look_ >= polls_between_looks;
   if (!lost_ && due) {
     next_look_ = now + look_interval_ns;
     polls_since_look_ = 0;
@@ -244,14 +253,13 @@ std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
 }
 
 void TcpAgentLink::look() {
-  bool more = false;
-  auto looked = receive(more);
-  if (more) next_look_ = 0;
+  more_ = false;
+  auto looked = receive();
   if (looked) looked = pump();
   if (!looked) lose(std::move(looked).error());
 }
 
-Status TcpAgentLink::receive(bool& more) {
+Status TcpAgentLink::receive() {
   std::uint64_t bytes = 0;
   for (unsigned frames = 0; frames < look_frames_max && bytes < look_bytes_max;) {
     if (socket_.streamed_left() > 0) {
@@ -266,7 +274,7 @@ Status TcpAgentLink::receive(bool& more) {
     OFP_TRY(take_frame(frame));
     ++frames;
   }
-  more = true;
+  more_ = true;  // some of it perhaps in the socket's own buffer
   return {};
 }
 
@@ -403,6 +411,7 @@ void TcpAgentLink::close() {
   socket_.shut_down();
   socket_.close();
   events_fd_.reset();
+  more_fd_.reset();
   waiting_.clear();
   parts_.clear();
   sending_ = nullptr;

@@ -63,7 +63,7 @@ class TcpAgentLink final : public AgentLink {
   };
 
   TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits, std::string reason,
-               Fd events_fd);
+               Fd events_fd, Fd more_fd);
 
   [[nodiscard]] Transfer& new_transfer(bool is_read, std::uint64_t token);
   void begin(Transfer& transfer);
@@ -71,7 +71,7 @@ class TcpAgentLink final : public AgentLink {
   [[nodiscard]] Status pump();
   [[nodiscard]] Status send_part(Transfer& transfer);
   [[nodiscard]] Result<bool> send_bytes();
-  [[nodiscard]] Status receive(bool& more);
+  [[nodiscard]] Status receive();
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status begin_data(Bytes token);
   [[nodiscard]] Result<std::size_t> receive_data();
@@ -80,12 +80,13 @@ class TcpAgentLink final : public AgentLink {
   [[nodiscard]] Status take_segment(Bytes payload);
   [[nodiscard]] Status drop_segment(Bytes payload);
   void look();
-  void watch_room();
+  void watch();
   void lose(Failure why);
 
   ControlSocket socket_;
   Fd events_fd_;  // an epoll of the socket, so that a sleeping loop also hears of room for output
-  bool room_watched_ = false;
+  Fd more_fd_;    // always readable; in the epoll while bytes are here that the socket does not know of any more
+  bool room_watched_ = false, more_watched_ = false;
   LinkTraits traits_;
   SegmentLimits limits_;
   RegionTable regions_;
@@ -105,7 +106,7 @@ class TcpAgentLink final : public AgentLink {
   std::vector<iovec> vectors_;
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
-  bool woken_ = false;
+  bool woken_ = false, more_ = false;
   bool lost_ = false, told_ = false;
   Failure why_{Error::closed, "the link was closed"};
 };
