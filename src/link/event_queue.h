@@ -10,8 +10,8 @@ namespace offpath::link {
 
 class EventQueue {
  public:
-  // Operations posted and offers received between two polls; more is a bug of this process.
-  static constexpr std::size_t events_max = AgentLink::operations_max;
+  // Operations posted, and wakes and offers received, between two polls; more is a bug of this process.
+  static constexpr std::size_t events_max = 2 * AgentLink::operations_max;
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
