@@ -163,13 +163,13 @@ def run_command(command: Command, log_file: Path, environment: dict[str, str]) -
         )
         try:
             return process.wait(STEP_SECONDS_MAX * (10 if "OFFPATH_LONG" in environment else 1))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if isinstance(reason, KeyboardInterrupt):
-                raise
+        except subprocess.TimeoutExpired:
             log.write(b"took too long and was ended\n")
             return 124
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def run_step(step: Step, environment: dict[str, str]) -> Tally:
@@ -225,6 +225,7 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     REPORTS.mkdir(parents=True, exist_ok=True)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     total = Tally()
     for make_step in steps_of(arguments.only, arguments.long):
         total += run_step(make_step(), environment)
