@@ -373,9 +373,11 @@ void write_head(const Template& form, const Plan& plan, MutableBytes frame) {
     store(metadata + prototype.body_bytes_at, place.body_bytes);
     // A dictionary's rows are its values.
     store(metadata + prototype.rows_at, part == 0 ? plan.rows : plan.nodes[range.node_begin].length);
-    std::memcpy(metadata + prototype.nodes_at, plan.nodes.data() + range.node_begin,
-                (range.node_end - range.node_begin) * sizeof(NodeShape));
-    std::byte* at = metadata + prototype.buffers_at;
+    std::byte* at = metadata + prototype.nodes_at;
+    for (std::uint32_t node = range.node_begin; node < range.node_end; ++node, at += sizeof(NodeShape)) {
+      store(at, plan.nodes[node]);
+    }
+    at = metadata + prototype.buffers_at;
     for (std::uint32_t buffer = range.buffer_begin; buffer < range.buffer_end; ++buffer, at += 16) {
       store(at, plan.buffers[buffer].offset - place.body);
       store(at + 8, plan.buffers[buffer].bytes);
