@@ -103,8 +103,8 @@ std::string why_refused(const Peer& peer) {
     return fmt::format("kernel.yama.ptrace_scope is {}: set it to 0 or 1{}", scope,
                        scope == 2 ? ", or give the agent CAP_SYS_PTRACE" : " at boot, it cannot be lowered while running");
   }
-  struct stat directory{};
-  if (own != 0 && stat(fmt::format("/proc/{}", peer.pid).c_str(), &directory) == 0 && directory.st_uid != peer.uid)
+  struct stat file{};  // files there belong to root where the process is not dumpable (proc(5))
+  if (peer.uid != 0 && stat(fmt::format("/proc/{}/status", peer.pid).c_str(), &file) == 0 && file.st_uid != peer.uid)
     return "the program made itself unreadable (PR_SET_DUMPABLE 0, or it was started with more rights than its user has)";
   const std::string theirs = status_field(status, "CapPrm");
   const std::string ours = status_field(read_proc("/proc/self/status"), "CapPrm");
