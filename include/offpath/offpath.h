@@ -116,7 +116,7 @@ typedef struct ofp_channel_info {
   uint64_t agent_incarnation;
   int64_t agent_pid;          /* 0 where unknown */
   uint64_t memory_bytes_max;  /* what the agent may hold in all */
-  uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel */
+  uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel; pulled: the newest ticket */
 } ofp_channel_info;
 OFP_API int ofp_channel_info_get(ofp_channel *channel, ofp_channel_info *info, ofp_error *error);
 
@@ -167,17 +167,20 @@ typedef struct ofp_stream_options {
 typedef struct ofp_column {
   const char *name;
   const char *format;     /* Arrow C data interface: "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row */
-  uint32_t stride_bytes;  /* from one row's value to the next; 0: dense. {x,y,z} of x[n][3] as three columns: 24 */
+  uint32_t stride_bytes;  /* from one row's value to the next; 0: dense. {x,y,z} of x[n][3] as three columns: 24.
+                             Booleans ("b"): bits if 0, a byte each otherwise */
 } ofp_column;
 
 /* Fixed-width columns without nulls: what simulations have. */
 OFP_API int ofp_stream_open_columns(ofp_channel *channel, const char *name, const ofp_column *columns,
                                     uint32_t columns_count, const ofp_stream_options *options, ofp_stream **stream,
                                     ofp_error *error);
-/* Any schema (the struct schema of a record batch). Not consumed; the caller releases it. */
+/* Any schema (the struct schema of a record batch). Not consumed; the caller releases it. NULL for destinations
+ * "native" and "serialised": one column of bytes, whose rows are bytes. */
 OFP_API int ofp_stream_open(ofp_channel *channel, const char *name, const struct ArrowSchema *schema,
                             const ofp_stream_options *options, ofp_stream **stream, ofp_error *error);
-/* Ends the stream; frames stay in their pool. Waits until its leases have ended, at most `wait_ns`. */
+/* Ends the stream; frames stay in their pool. Waits until its leases have ended, at most `wait_ns`. The handle is
+ * freed, whatever is returned. */
 OFP_API int ofp_stream_close(ofp_stream *stream, int64_t wait_ns, ofp_error *error);
 
 enum {
@@ -190,6 +193,10 @@ enum {
  * until `ticket` is pulled the memory must neither change nor be freed. Keys of at most 255 bytes. */
 OFP_API int ofp_send_columns(ofp_stream *stream, const void *const *data, uint64_t rows, const char *row_key,
                              const char *column_key, uint32_t flags, uint64_t *ticket, ofp_error *error);
+/* The same with a stride for each column (0: dense) instead of those the stream was opened with. */
+OFP_API int ofp_send_strided(ofp_stream *stream, const void *const *data, const uint32_t *stride_bytes, uint64_t rows,
+                             const char *row_key, const char *column_key, uint32_t flags, uint64_t *ticket,
+                             ofp_error *error);
 /* Posts one batch of any schema. Not consumed; keep it alive until pulled. */
 OFP_API int ofp_send(ofp_stream *stream, const struct ArrowArray *batch, const char *row_key, const char *column_key,
                      uint32_t flags, uint64_t *ticket, ofp_error *error);

@@ -94,7 +94,7 @@ std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ 
 
 bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
   const std::uint64_t used = requests_.position() - std::min(request_head(), requests_.position());
-  return used + wire::slots_for(payload_bytes) + spare <= layout_.request_slots;
+  return payload_bytes <= wire::entry_bytes_max && used + wire::slots_for(payload_bytes) + spare <= layout_.request_slots;
 }
 
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
@@ -438,7 +438,10 @@ Result<std::uint64_t> HostEnd::offer(int fd) {
 
 HostCounters HostEnd::counters() const {
   Lock lock(mutex_);
-  return counters_;
+  HostCounters counters = counters_;
+  for (std::uint32_t stream = 0; stream < streams_.size(); ++stream)
+    if (streams_[stream].open) counters.pulled = std::max(counters.pulled, pulled(stream));
+  return counters;
 }
 
 void HostEnd::close(TimeNs wait_ns) {

@@ -54,6 +54,7 @@ struct HostCounters {
   std::uint64_t bytes_posted = 0;
   std::uint64_t failed = 0;
   std::uint64_t wakes_sent = 0;
+  std::uint64_t pulled = 0;  // the newest ticket of any open stream
 };
 
 class HostEnd {

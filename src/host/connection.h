@@ -1,0 +1,68 @@
+// What the opaque types of include/offpath/offpath.h are. Read channel/host_end.h first: everything here is thin over it.
+//
+//   ofp_channel  a connection, shared with everything made from it: a stream, range, segment or frame keeps it alive
+//   ofp_stream   stream.h
+//   ofp_frame    frame.cc
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "channel/host_end.h"
+#include "host/report.h"
+#include "host/staging.h"
+#include "offpath/offpath.h"
+
+namespace offpath::host {
+
+using channel::HostEnd;
+
+// Ranges announced by sends (OFP_SEND_ANNOUNCE) that are kept; beyond these the oldest ones that nothing uses go.
+inline constexpr std::size_t own_ranges_max = 4096;
+
+struct Connection {
+  Connection(std::unique_ptr<link::HostLink> link, const wire::ChannelLayout& layout, std::uint64_t staging_bytes_max,
+             HostEnd::Clock clock = nullptr, void* clock_context = nullptr)
+      : end(std::move(link), layout, clock, clock_context), staging(end, staging_bytes_max) {}
+
+  // Before any lock is taken: in a child another thread's lock would never be released.
+  [[nodiscard]] Status here() const {
+    if (mark.in_child()) [[unlikely]]
+      return fail(Error::forked, "this channel belongs to the parent process; a forked child connects for itself");
+    return {};
+  }
+  [[nodiscard]] TimeNs deadline(std::int64_t wait_ns) const { return deadline_after(end.now(), wait_ns); }
+
+  // A send has announced `range`; withdraws the oldest such ranges that nothing uses if there are too many.
+  void remember(HostEnd::RangeName range);
+
+  HostEnd end;
+  Staging staging;
+  channel::ForkMark mark;
+
+ private:
+  std::mutex own_mutex_;
+  std::deque<HostEnd::RangeName> own_ranges_;
+};
+
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+}  // namespace offpath::host
+
+struct ofp_channel {
+  offpath::host::ConnectionPtr connection;
+};
+
+struct ofp_range {
+  offpath::host::ConnectionPtr connection;
+  offpath::channel::HostEnd::RangeName name;
+};
+
+struct ofp_segment {
+  offpath::host::ConnectionPtr connection;
+  offpath::wire::RegionId region;
+  offpath::MutableBytes bytes;
+};

@@ -1,0 +1,110 @@
+#include "host/frame.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <cerrno>
+
+namespace offpath::host {
+
+namespace {
+
+// The agent answers when the object's own time is over; this is for an agent that does not answer at all.
+constexpr TimeNs grace_ns = 2 * second_ns;
+constexpr TimeNs segment_wait_ns = 5 * second_ns;
+constexpr TimeNs release_wait_ns = second_ns;
+constexpr int pushes_max = 4;  // the object may be exchanged for a longer one between two requests
+
+}  // namespace
+
+Result<Mapping> Mapping::of(int fd, std::uint64_t length) {
+  constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & needed) != needed)
+    return fail(Error::protocol, "the agent handed over memory that is not sealed against shrinking (seals {:#x}, needed are {:#x})",
+                seals, needed);
+  struct stat status{};
+  if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
+  if (static_cast<std::uint64_t>(status.st_size) < length)
+    return fail(Error::protocol, "the agent handed over {} bytes of memory for an object of {}", status.st_size, length);
+  Mapping mapping;
+  if (length == 0) return mapping;
+  const auto page = std::bit_ceil(std::max<std::uint64_t>(page_bytes, static_cast<std::uint64_t>(status.st_blksize)));
+  mapping.length_ = align_up(length, page);  // huge pages are unmapped whole
+  void* data = mmap(nullptr, mapping.length_, PROT_READ, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of an object of {} bytes", length));
+  mapping.data_ = data;
+  return mapping;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, length_);
+}
+
+PoolFrame::~PoolFrame() {
+  mapping_ = {};  // before the lease ends and the agent uses the pages for something else
+  if (!connection_->here()) return;
+  HostEnd& end = connection_->end;
+  if (segment_ != 0) end.free(segment_);
+  if (lease_ == 0) return;
+  std::vector<std::byte> payload;
+  wire::encode(wire::Release{lease_}, payload);
+  (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), release_wait_ns));
+}
+
+Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
+                                                  std::string_view column_key, std::int64_t wait_ns) {
+  HostEnd& end = connection->end;
+  std::unique_ptr<PoolFrame> frame(new PoolFrame);
+  frame->connection_ = std::move(connection);
+  const TimeNs deadline = wait_ns < 0 ? never : deadline_after(end.now(), wait_ns);
+  for (int attempt = 0; attempt < pushes_max; ++attempt) {
+    const std::int64_t left = deadline == never ? -1 : std::max<TimeNs>(0, deadline - end.now());
+    std::vector<std::byte> payload;
+    wire::encode(wire::PoolGet{pool, row_key, column_key, left, frame->segment_}, payload);
+    OFP_ASSIGN(const channel::Reply reply, end.call(wire::EntryKind::pool_get, payload,
+                                                    deadline == never ? never : deadline_after(deadline, grace_ns)));
+    wire::Got got{};
+    if (reply.kind != wire::ReplyKind::got)
+      return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(reply.kind));
+    OFP_TRY(wire::decode(reply.payload, got));
+    frame->lease_ = got.lease;
+    frame->rows_ = got.rows;
+    frame->arrow_ = got.arrow;
+    if (got.how == wire::Got::How::descriptor) {
+      OFP_ASSIGN(const Fd fd, end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns)));
+      OFP_ASSIGN(frame->mapping_, Mapping::of(fd.get(), got.length));
+      frame->bytes_ = {frame->mapping_.data(), got.length};
+      return frame;
+    }
+    const MutableBytes segment = frame->segment_ != 0 ? end.segment(frame->segment_) : MutableBytes{};
+    if (got.how == wire::Got::How::pushed) {
+      if (frame->segment_ == 0 || got.length > segment.size())
+        return fail(Error::protocol, "the agent says it pushed {} bytes into {}", got.length, segment.size());
+      frame->bytes_ = segment.first(got.length);
+      return frame;
+    }
+    if (frame->segment_ != 0) end.free(std::exchange(frame->segment_, 0));
+    OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(got.length, 1), deadline_after(end.now(), segment_wait_ns)));
+  }
+  return fail(Error::would_block, "object ({}, {}) of pool \"{}\" changes its length faster than it can be read", row_key,
+              column_key, pool);
+}
+
+}  // namespace offpath::host
+
+using namespace offpath;
+using namespace offpath::host;
+
+extern "C" {
+
+const void* ofp_frame_data(const ofp_frame* frame) { return frame != nullptr ? frame->frame->bytes().data() : nullptr; }
+uint64_t ofp_frame_bytes(const ofp_frame* frame) { return frame != nullptr ? frame->frame->bytes().size() : 0; }
+uint64_t ofp_frame_rows(const ofp_frame* frame) { return frame != nullptr ? frame->frame->rows() : 0; }
+int ofp_frame_is_arrow(const ofp_frame* frame) { return frame != nullptr && frame->frame->arrow() ? 1 : 0; }
+int ofp_frame_mapped(const ofp_frame* frame) { return frame != nullptr && frame->frame->mapped() ? 1 : 0; }
+void ofp_frame_release(ofp_frame* frame) { delete frame; }
+
+}  // extern "C"

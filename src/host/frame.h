@@ -1,0 +1,62 @@
+// An object of the agent's as this program has it: the agent's own pages, mapped for reading and leased until it is
+// released; or a copy that the agent pushed where pages cannot be shared.
+#pragma once
+
+#include <memory>
+
+#include "host/connection.h"
+
+namespace offpath::host {
+
+// Unmaps what it holds. Not a segment: the agent made it.
+class Mapping {
+ public:
+  // Refuses a descriptor whose memory could be taken away while it is mapped, or that is shorter than said.
+  [[nodiscard]] static Result<Mapping> of(int fd, std::uint64_t length);
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), length_(std::exchange(other.length_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(length_, other.length_);
+    return *this;
+  }
+  ~Mapping();
+  [[nodiscard]] const std::byte* data() const noexcept { return static_cast<const std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  std::uint64_t length_ = 0;
+};
+
+class PoolFrame {
+ public:
+  // Waits until the object is there. `wait_ns` is as in ofp_pool_get.
+  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> get(ConnectionPtr connection, std::string_view pool,
+                                                              std::string_view row_key, std::string_view column_key,
+                                                              std::int64_t wait_ns);
+  PoolFrame(const PoolFrame&) = delete;
+  PoolFrame& operator=(const PoolFrame&) = delete;
+  ~PoolFrame();
+
+  [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::uint64_t rows() const noexcept { return rows_; }
+  [[nodiscard]] bool arrow() const noexcept { return arrow_; }
+  [[nodiscard]] bool mapped() const noexcept { return segment_ == 0; }
+
+ private:
+  PoolFrame() = default;
+
+  ConnectionPtr connection_;
+  Mapping mapping_;
+  wire::RegionId segment_ = 0;  // where it was pushed to; 0: mapped
+  std::uint64_t lease_ = 0;
+  Bytes bytes_;
+  std::uint64_t rows_ = 0;
+  bool arrow_ = false;
+};
+
+}  // namespace offpath::host
+
+struct ofp_frame {
+  std::unique_ptr<offpath::host::PoolFrame> frame;
+};
