@@ -1,0 +1,95 @@
+#include "mover/buffer_cache.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+namespace offpath::mover {
+namespace {
+
+TEST(BufferCache, ClassesWasteAtMostAnEighth) {
+  for (std::uint64_t length : {1ull, 4096ull, 4097ull, 40'000ull, 65'536ull, 65'537ull, 1'000'000ull, (1ull << 30) + 1}) {
+    const std::uint64_t capacity = BufferCache::class_bytes(length);
+    EXPECT_GE(capacity, length);
+    EXPECT_EQ(capacity % page_bytes, 0u);
+    EXPECT_LE(capacity, align_up(length, page_bytes) + length / 8 + page_bytes);
+    EXPECT_EQ(BufferCache::class_bytes(capacity), capacity) << "a class is its own class";
+  }
+}
+
+TEST(BufferCache, BuffersComeBackToTheirUserOnly) {
+  auto cache = BufferCache::make({});
+  std::byte* first = nullptr;
+  {
+    Buffer buffer = cache->take(10'000, 1000).value();
+    first = buffer.data();
+    EXPECT_EQ(cache->used_bytes(), 12'288u);
+  }
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_EQ(cache->counters().cached_buffers, 1u);
+  Buffer strangers = cache->take(10'000, 1001).value();
+  EXPECT_NE(strangers.data(), first);
+  Buffer own = cache->take(9'000, 1000).value();
+  EXPECT_EQ(own.data(), first);
+  EXPECT_EQ(own.length(), 9'000u);
+  EXPECT_EQ(cache->counters().hits, 1u);
+  EXPECT_EQ(cache->counters().misses, 2u);
+}
+
+TEST(BufferCache, ItsBytesAreBounded) {
+  auto cache = BufferCache::make({.cached_bytes_max = 100'000});
+  {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 10; ++i) buffers.push_back(cache->take(32'768, 1).value());
+  }
+  EXPECT_LE(cache->counters().cached_bytes, 100'000u);
+  EXPECT_EQ(cache->counters().cached_buffers, 3u);
+  EXPECT_EQ(cache->counters().dropped, 7u);
+}
+
+TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
+  auto cache = BufferCache::make({});
+  Buffer buffer = cache->take(8192, 1).value();
+  buffer.data()[0] = std::byte{42};
+  const int fd = buffer.fd();
+  EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(pwrite(fd, "x", 1, 0), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(ftruncate(fd, 0), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(ftruncate(fd, 1 << 20), -1);
+  EXPECT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+  const int again = open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR);
+  if (again >= 0) {  // opening is allowed, writing is not
+    EXPECT_EQ(pwrite(again, "x", 1, 0), -1);
+    EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+    close(again);
+  }
+  void* view = mmap(nullptr, 8192, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(view, MAP_FAILED);
+  EXPECT_EQ(static_cast<std::byte*>(view)[0], std::byte{42});
+  EXPECT_EQ(mprotect(view, 8192, PROT_READ | PROT_WRITE), -1);
+  buffer.data()[0] = std::byte{43};  // the agent goes on writing through its own mapping
+  EXPECT_EQ(static_cast<std::byte*>(view)[0], std::byte{43});
+  munmap(view, 8192);
+}
+
+TEST(BufferCache, OutlivedByItsBuffers) {
+  Buffer buffer;
+  {
+    auto cache = BufferCache::make({});
+    buffer = cache->take(4096, 1).value();
+  }
+  buffer.data()[4095] = std::byte{1};
+  buffer = {};
+  EXPECT_FALSE(buffer);
+}
+
+}  // namespace
+}  // namespace offpath::mover

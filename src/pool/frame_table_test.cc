@@ -1,0 +1,197 @@
+#include "pool/frame_table.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::pool {
+namespace {
+
+constexpr uid_t owner = 1000, other = 1001, root = 0;
+constexpr ChannelNumber reader = 1, stranger = 2;
+
+class FrameTableTest : public ::testing::Test {
+ protected:
+  FrameTableTest() {
+    table_.on_channel_open(reader, owner);
+    table_.on_channel_open(stranger, other);
+  }
+
+  FramePtr frame(std::uint64_t bytes) {
+    auto made = std::make_shared<mover::Frame>();
+    made->buffer = cache_->take(bytes, owner).value();
+    made->bytes = bytes;
+    made->rows = bytes / 8;
+    return made;
+  }
+  void put(const std::string& row, const std::string& column, std::uint64_t bytes = 64, std::uint64_t keep = 0,
+           bool hidden = false) {
+    ASSERT_TRUE(table_.put({"local:/p", row, column, owner, keep, hidden}, frame(bytes), 0, effects_));
+  }
+  template <class Message>
+  void ask(wire::EntryKind kind, const Message& message, ChannelNumber channel = reader, TimeNs now = 0) {
+    payload_.clear();
+    wire::encode(message, payload_);
+    table_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload_}, now, effects_);
+  }
+  template <class Effect>
+  const Effect* only() {
+    if (effects_.size() != 1) return nullptr;
+    return std::get_if<Effect>(&effects_.front());
+  }
+  std::vector<std::string> rows(const std::string& row_glob, const std::string& column_glob) {
+    effects_.clear();
+    ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", row_glob, column_glob, 0});
+    std::vector<std::string> found;
+    if (const auto* listed = only<mover::ListedEffect>())
+      for (const auto& entry : listed->message.entries) found.emplace_back(entry.row_key);
+    return found;
+  }
+
+  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  FrameTable table_{FrameTable::Limits{}};
+  Effects effects_;
+  std::vector<std::byte> payload_;
+  std::uint64_t ticket_ = 0;
+};
+
+using Strings = std::vector<std::string>;
+
+TEST_F(FrameTableTest, GetHandsOverWhatIsThereAndLeasesIt) {
+  put("step0", "rank0", 800);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step0", "rank0", 0, 0});
+  const auto* over = only<mover::HandOverEffect>();
+  ASSERT_NE(over, nullptr);
+  EXPECT_EQ(over->got.length, 800u);
+  EXPECT_EQ(over->got.rows, 100u);
+  EXPECT_EQ(table_.counters().leases, 1u);
+  const std::uint64_t lease = over->got.lease;
+  effects_.clear();
+  ask(wire::EntryKind::release, wire::Release{lease});
+  EXPECT_EQ(table_.counters().leases, 0u);
+}
+
+TEST_F(FrameTableTest, ALeasedFrameOutlivesItsDrop) {
+  put("a", "b", 4096);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0});
+  effects_.clear();
+  ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""});
+  EXPECT_EQ(std::get<wire::Done>(only<mover::ReplyEffect>()->message).value, 1u);
+  EXPECT_EQ(cache_->used_bytes(), 4096u) << "the reader still maps it";
+  table_.on_channel_closed(reader);
+  EXPECT_EQ(cache_->used_bytes(), 0u);
+}
+
+TEST_F(FrameTableTest, AGetWaitsForItsObject) {
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "later", "c", second_ns, 0}, reader, 100);
+  EXPECT_TRUE(effects_.empty());
+  EXPECT_EQ(table_.next_deadline(), 100 + second_ns);
+  put("other", "c");
+  EXPECT_TRUE(effects_.empty());
+  put("later", "c");
+  EXPECT_NE(only<mover::HandOverEffect>(), nullptr);
+  EXPECT_EQ(table_.next_deadline(), never);
+}
+
+TEST_F(FrameTableTest, AGetThatWaitedInVainSaysWhatIsMissing) {
+  put("step1", "rank0", 64, 0, true);
+  table_.end_step("local:/p", "step1", 0, 2, 0, effects_);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step1", "rank0", second_ns, 0});
+  table_.on_time(second_ns - 1, effects_);
+  EXPECT_TRUE(effects_.empty());
+  table_.on_time(second_ns, effects_);
+  const auto* failed = only<mover::FailEffect>();
+  ASSERT_NE(failed, nullptr);
+  EXPECT_EQ(failed->failure.code, Error::timeout);
+  EXPECT_EQ(failed->failure.message, "pool \"local:/p\": 1 of 2 ranks have ended step \"step1\"");
+}
+
+TEST_F(FrameTableTest, AStepShowsWhenItsLastRankHasEndedIt) {
+  put("s", "r0", 64, 0, true);
+  put("s", "r1", 64, 0, true);
+  EXPECT_EQ(rows("", ""), Strings{});
+  table_.end_step("local:/p", "s", 0, 2, 0, effects_);
+  table_.end_step("local:/p", "s", 0, 2, 0, effects_);  // said twice, counted once
+  EXPECT_EQ(rows("", ""), Strings{});
+  table_.end_step("local:/p", "s", 1, 2, 0, effects_);
+  EXPECT_EQ(rows("", ""), (Strings{"s", "s"}));
+}
+
+TEST_F(FrameTableTest, ListIsInOrderOfStoringAndTakesPatterns) {
+  put("step2", "a");
+  put("step1", "a");
+  put("step1", "b");
+  EXPECT_EQ(rows("", ""), (Strings{"step2", "step1", "step1"}));
+  EXPECT_EQ(rows("step1", "b"), Strings{"step1"});
+  EXPECT_EQ(rows("step[3-9]", ""), Strings{});
+}
+
+TEST_F(FrameTableTest, ALongListComesInPieces) {
+  for (int i = 0; i < 2000; ++i) put("row" + std::to_string(i), "column");
+  std::uint64_t after = 0, seen = 0;
+  for (bool more = true; more;) {
+    effects_.clear();
+    ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", after});
+    const auto* listed = only<mover::ListedEffect>();
+    ASSERT_NE(listed, nullptr);
+    std::vector<std::byte> bytes;
+    wire::encode(listed->message, bytes);
+    EXPECT_LE(bytes.size(), wire::entry_bytes_max);
+    seen += listed->message.entries.size();
+    after = listed->message.entries.back().sequence;
+    more = listed->message.more;
+  }
+  EXPECT_EQ(seen, 2000u);
+}
+
+TEST_F(FrameTableTest, KeepLetsTheOldestGo) {
+  for (int i = 0; i < 5; ++i) put("row" + std::to_string(i), "c", 4096, 2);
+  EXPECT_EQ(rows("", ""), (Strings{"row3", "row4"}));
+  EXPECT_EQ(cache_->used_bytes(), 2 * 4096u);
+}
+
+TEST_F(FrameTableTest, TheSameKeysAreReplaced) {
+  put("a", "b", 64);
+  put("a", "b", 128);
+  EXPECT_EQ(table_.counters().frames, 1u);
+  EXPECT_EQ(table_.counters().bytes, 128u);
+}
+
+TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
+  put("a", "b");
+  const auto denied = [this] {
+    const auto* failed = only<mover::FailEffect>();
+    const bool is = failed != nullptr && failed->failure.code == Error::denied;
+    effects_.clear();
+    return is;
+  };
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0}, stranger);
+  EXPECT_TRUE(denied());
+  ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", 0}, stranger);
+  EXPECT_TRUE(denied());
+  ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""}, stranger);
+  EXPECT_TRUE(denied());
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 1}, stranger);
+  EXPECT_TRUE(denied());
+  EXPECT_EQ(table_.admit("local:/p", other).error().code, Error::denied);
+  EXPECT_TRUE(table_.admit("local:/p", root));
+  // One who waited for a pool before it existed does not get in through the back door.
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/new", "a", "b", second_ns, 0}, stranger);
+  EXPECT_TRUE(effects_.empty());
+  ASSERT_TRUE(table_.put({"local:/new", "a", "b", owner, 0, false}, frame(64), 0, effects_));
+  EXPECT_TRUE(denied());
+}
+
+TEST_F(FrameTableTest, UnknownThingsAreNamed) {
+  put("a", "b");
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "c", 0, 0});
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "pool \"local:/p\" has no object (a, c)");
+  effects_.clear();
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/q", "a", "c", 0, 0});
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "there is no pool \"local:/q\"");
+  effects_.clear();
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 9});
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "no descriptor was offered under number 9");
+  EXPECT_EQ(table_.admit("remote:/x", owner).error().code, Error::unsupported);
+}
+
+}  // namespace
+}  // namespace offpath::pool

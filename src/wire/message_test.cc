@@ -1,0 +1,148 @@
+#include "wire/message.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::wire {
+namespace {
+
+template <class Message>
+std::vector<std::byte> bytes_of_message(const Message& message) {
+  std::vector<std::byte> bytes;
+  encode(message, bytes);
+  return bytes;
+}
+
+// Every message survives the way over; every shortened one, and every one with a byte more, is refused.
+template <class Message>
+Message there_and_back(const Message& message, std::vector<std::byte>& kept) {
+  kept = bytes_of_message(message);
+  Message back{};
+  const auto status = decode(kept, back);
+  EXPECT_TRUE(status) << (status ? "" : status.error().message);
+  for (std::size_t length = 0; length < kept.size(); ++length) {
+    Message shortened{};
+    EXPECT_FALSE(decode(Bytes(kept).first(length), shortened)) << "of " << kept.size() << " bytes, " << length;
+  }
+  auto longer = kept;
+  longer.push_back(std::byte{1});
+  Message other{};
+  EXPECT_FALSE(decode(longer, other));
+  return back;
+}
+
+TEST(Message, RangesAndSteps) {
+  std::vector<std::byte> kept;
+  const auto announce = there_and_back(AnnounceRange{5, 6, 7, 8, 9}, kept);
+  EXPECT_EQ(announce.range, 5u);
+  EXPECT_EQ(announce.generation, 6u);
+  EXPECT_EQ(announce.base, 7u);
+  EXPECT_EQ(announce.length, 8u);
+  EXPECT_EQ(announce.key, 9u);
+  EXPECT_EQ(there_and_back(RetireRange{1, 2}, kept).generation, 2u);
+  EXPECT_EQ(there_and_back(StepEnd{3, "step7"}, kept).row_key, "step7");
+  EXPECT_EQ(there_and_back(WakeAt{3, WakeWord::credit, 99}, kept).value, 99u);
+  EXPECT_EQ(there_and_back(NeedCredit{3, 1ull << 40}, kept).total, 1ull << 40);
+}
+
+TEST(Message, AnnouncingASegmentAsARangeIsRefused) {
+  AnnounceRange back{};
+  const auto status = decode(bytes_of_message(AnnounceRange{segment_flag | 1, 1, 1, 1, 0}), back);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Error::protocol);
+}
+
+TEST(Message, Streams) {
+  std::vector<std::byte> kept;
+  const std::vector<std::byte> schema(100, std::byte{7});
+  const auto open = there_and_back(
+      OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema}, kept);
+  EXPECT_EQ(open.destination, Destination::c_abi);
+  EXPECT_EQ(open.rows_max, 1000u);
+  EXPECT_EQ(open.keep, 3u);
+  EXPECT_EQ(open.ranks, 8u);
+  EXPECT_EQ(open.rank, 2u);
+  EXPECT_EQ(open.name, "particles");
+  EXPECT_EQ(open.pool, "local:/particles");
+  EXPECT_EQ(open.schema.size(), 100u);
+  EXPECT_EQ(there_and_back(CloseStream{4}, kept).stream, 4u);
+}
+
+TEST(Message, SendCarriesBuffersAndNodes) {
+  std::vector<std::byte> kept;
+  Send send{1, 8192, 100, "step0", "rank0", {{100, 0}, {100, -1}}, {}};
+  send.buffers.push_back({.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
+  const auto back = there_and_back(send, kept);
+  EXPECT_EQ(back.charge, 8192u);
+  EXPECT_EQ(back.rows, 100u);
+  EXPECT_EQ(back.row_key, "step0");
+  EXPECT_EQ(back.column_key, "rank0");
+  ASSERT_EQ(back.nodes.size(), 2u);
+  EXPECT_EQ(back.nodes[1].null_count, -1);
+  ASSERT_EQ(back.buffers.size(), 1u);
+  EXPECT_EQ(back.buffers[0].stride_bytes, 24u);
+  EXPECT_EQ(back.buffers[0].bit_offset, 5);
+}
+
+TEST(Message, TheLargestSendFitsAnEntry) {
+  Send send{1, 0, 1, std::string_view(), std::string_view(), {}, {}};
+  const std::string key(key_bytes_max, 'k');
+  send.row_key = send.column_key = key;
+  send.buffers.resize(buffers_max);
+  EXPECT_LE(bytes_of_message(send).size(), entry_bytes_max);
+  send.buffers.resize(buffers_max + 1);
+  Send back{};
+  const auto status = decode(bytes_of_message(send), back);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("2801"), std::string::npos) << status.error().message;
+}
+
+TEST(Message, MovesAndPools) {
+  std::vector<std::byte> kept;
+  Move move{1, true, 4096, 1 << 20, "row", "column", {}};
+  move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 10}, 4000});
+  const auto back = there_and_back(move, kept);
+  EXPECT_TRUE(back.update);
+  EXPECT_EQ(back.object_bytes, 1u << 20);
+  ASSERT_EQ(back.pieces.size(), 1u);
+  EXPECT_EQ(back.pieces[0].target_offset, 4000u);
+  EXPECT_EQ(there_and_back(PoolGet{"local:/p", "r", "c", -1, segment_flag | 2}, kept).wait_ns, -1);
+  EXPECT_EQ(there_and_back(PoolList{"local:/p", "*", "a?", 12}, kept).after, 12u);
+  EXPECT_EQ(there_and_back(PoolDrop{"local:/p", "*", ""}, kept).row_glob, "*");
+  EXPECT_EQ(there_and_back(PoolWrite{"local:/p", 3}, kept).offer, 3u);
+  EXPECT_EQ(there_and_back(Release{77}, kept).lease, 77u);
+}
+
+TEST(Message, Replies) {
+  std::vector<std::byte> kept;
+  const auto failed = there_and_back(Failed{2, Error::stale, "range 3 is gone"}, kept);
+  EXPECT_EQ(failed.code, Error::stale);
+  EXPECT_EQ(failed.message, "range 3 is gone");
+  EXPECT_EQ(there_and_back(Opened{2, 8192}, kept).charge_base, 8192u);
+  EXPECT_EQ(there_and_back(Probed{-5}, kept).seen_ns, -5);
+  EXPECT_EQ(there_and_back(Got{Got::How::pushed, true, 1, 2, 3}, kept).rows, 3u);
+  const auto listed = there_and_back(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}, kept);
+  EXPECT_TRUE(listed.more);
+  ASSERT_EQ(listed.entries.size(), 2u);
+  EXPECT_EQ(listed.entries[0].column_key, "c");
+  EXPECT_EQ(there_and_back(Done{42}, kept).value, 42u);
+}
+
+TEST(Message, AnUnknownErrorOfTheOtherSideIsAProtocolError) {
+  Failed back{};
+  ASSERT_TRUE(decode(bytes_of_message(Failed{0, static_cast<Error>(12345), "?"}), back));
+  EXPECT_EQ(back.code, Error::protocol);
+}
+
+TEST(Message, DestinationsHaveNamesThatComeBack) {
+  for (int i = 0; i < destinations; ++i) {
+    const auto parsed = parse_destination(destination_name(static_cast<Destination>(i)));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(static_cast<int>(*parsed), i);
+  }
+  const auto unknown = parse_destination("parquet");
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; there are native"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace offpath::wire
