@@ -1,0 +1,111 @@
+"""What ``offpath run`` was asked for, checked before anything is started."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+LAYOUTS = ("list", "columns")  # x as one column of three doubles a row; as three columns
+
+ATOMS_DEFAULT = 32_000
+ATOMS_MIN = 256  # four lattice cells a side; LAMMPS's cutoff needs about two
+RANKS_MAX = 256
+# Each ends as Arrow on the agent. "native" and "serialised" keep bytes without columns, which nothing here could read.
+DESTINATIONS = ("ipc-page", "ipc", "arrays", "record-batch", "c-abi", "agent-serialise")
+ADDRESS_SCHEMES = ("unix:", "tcp:", "tls:")
+
+
+class RunError(Exception):
+    """Why the run cannot start or go on, for the person who started it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of ``offpath run``.
+
+    ``steps`` and ``every`` count time steps of the simulation. ``atoms`` is the number asked for; None stands for
+    ATOMS_DEFAULT, or for what ``input`` makes. ``agent`` is an address, None an agent started for this run.
+    """
+
+    atoms: int | None = None
+    steps: int = 100
+    every: int = 5
+    agent: str | None = None
+    snapshot: bool = False
+    layout: str = "list"
+    destination: str = "ipc-page"
+    out: Path = Path("offpath-run")
+    ranks: int = 1
+    json_path: Path | None = None
+    input: Path | None = None
+    check: bool = True
+
+    @property
+    def stream_path(self) -> Path:
+        return self.out / "particles.arrows"
+
+    @property
+    def figure_path(self) -> Path:
+        return self.out / "run.png"
+
+    @property
+    def log_path(self) -> Path:
+        return self.out / "lammps.log"
+
+    @property
+    def dump_path(self) -> Path:
+        return self.out / "reference.bin"
+
+    @property
+    def handovers(self) -> int:
+        """How often the arrays are handed over: at step 0 and at every multiple of ``every`` up to ``steps``."""
+        return self.steps // self.every + 1
+
+    @property
+    def agent_address(self) -> str | None:
+        """``agent`` with its scheme: HOST:PORT alone means TCP."""
+        if self.agent is None or self.agent.startswith(ADDRESS_SCHEMES):
+            return self.agent
+        return f"tcp:{self.agent}"
+
+    def validate(self) -> None:
+        """Raises RunError naming the first option that cannot be, what was given and what is allowed."""
+        if self.every < 1:
+            raise RunError(f"--every {self.every}: at least 1 step lies between two hand-overs")
+        if self.steps < self.every:
+            raise RunError(
+                f"--steps {self.steps} is less than --every {self.every}: only step 0 would be handed over; "
+                f"at least {self.every} steps are needed"
+            )
+        if self.atoms is not None and self.input is not None:
+            raise RunError(f"--atoms {self.atoms} goes with LAMMPS's in.lj, not with --input {self.input}")
+        if self.atoms is not None and self.atoms < ATOMS_MIN:
+            raise RunError(f"--atoms {self.atoms}: at least {ATOMS_MIN}")
+        if not 1 <= self.ranks <= RANKS_MAX:
+            raise RunError(f"--ranks {self.ranks}: 1 to {RANKS_MAX}")
+        if self.layout not in LAYOUTS:
+            raise RunError(f"--layout {self.layout!r}: one of {', '.join(LAYOUTS)}")
+        if self.destination not in DESTINATIONS:
+            raise RunError(f"--destination {self.destination!r}: one of {', '.join(DESTINATIONS)}")
+        if self.input is not None and not self.input.is_file():
+            raise RunError(f"--input {self.input}: no such file")
+        self.validate_agent()
+
+    def validate_agent(self) -> None:
+        address = self.agent_address
+        if address is None or address.startswith("unix:"):
+            return
+        host, colon, port = address.partition(":")[2].rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+            raise RunError(f"--agent {self.agent!r}: HOST:PORT or unix:PATH is expected")
+
+    def prepare_out(self) -> None:
+        """Makes the directory and proves that it can be written. Raises RunError."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            probe = self.out / f".offpath-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise RunError(f"--out {self.out}: cannot be written: {error.strerror or error}") from error
