@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import secrets
+import select
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,71 +40,69 @@ class AgentProcess:
         """Starts an agent on ``core``, without its buffer cache if ``cache`` is false. Raises AgentUnavailableError."""
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
-            agent = launch(place, core, cache, tcp)
+            key_file = write_key(place) if tcp else None
+            process = launch(place, core, settings(place, key_file, cache))
             try:
-                wait_until_listening(agent, place / "agent.sock", place / "agent.log")
-                yield agent
+                addresses = wait_until_ready(process, place / "agent.log")
+                tcp_address = next((address for address in addresses if address.startswith("tcp:")), "")
+                yield AgentProcess(process, addresses[0], tcp_address, key_file)
             finally:
-                agent.process.terminate()
-                try:
-                    agent.process.wait(5)
-                except subprocess.TimeoutExpired:
-                    agent.process.kill()
-                    agent.process.wait()
+                end(process)
 
 
-def launch(place: Path, core: int, cache: bool, tcp: bool) -> AgentProcess:
+def settings(place: Path, key_file: Path | None, cache: bool) -> list[str]:
+    """KEY=VALUE: room for frames of 1 GiB, everything else as it comes."""
+    chosen = ["memory.bytes_max=12GiB", f"memory.cached_max={'2GiB' if cache else '0'}"]
+    listen = f"unix:{place / 'agent.sock'}"
+    if key_file is not None:
+        listen += ",tcp:127.0.0.1:0"
+        chosen.append(f"security.key_file={key_file}")
+    return [f"agent.listen={listen}", *chosen]
+
+
+def write_key(place: Path) -> Path:
+    path = place / "key"
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32) + "\n")
+    return path
+
+
+def launch(place: Path, core: int, chosen: list[str]) -> subprocess.Popen:
     """Starts the process; it may not listen yet."""
     try:
         program = find_program("offpath-agent")
     except ProgramError as error:
         raise AgentUnavailableError(str(error)) from error
-    address = f"unix:{place / 'agent.sock'}"
-    listen, tcp_address, key_file = [address], "", None
-    if tcp:
-        tcp_address = f"tcp:127.0.0.1:{free_port()}"
-        listen.append(tcp_address)
-        key_file = place / "key"
-        key_file.write_text(secrets.token_hex(32) + "\n")
-        key_file.chmod(0o600)
-    config = place / "agent.toml"
-    config.write_text(configuration(listen, key_file, cache))
 
     def prepare() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         os.sched_setaffinity(0, {core})
 
+    arguments = [word for setting in chosen for word in ("--set", setting)]
     with open(place / "agent.log", "wb") as log:
-        process = subprocess.Popen([str(program), "--config", str(config)], stdout=log, stderr=log, preexec_fn=prepare)
-    return AgentProcess(process, address, tcp_address, key_file)
+        return subprocess.Popen(
+            [str(program), "--ready", *arguments], stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=prepare
+        )
 
 
-def configuration(listen: list[str], key_file: Path | None, cache: bool) -> str:
-    lines = [f"listen = [{', '.join(f'{address!r}' for address in listen)}]"]
-    if key_file is not None:
-        lines.append(f"key_file = '{key_file}'")
-    if not cache:
-        lines += ["[cache]", "bytes_max = 0"]
-    return "\n".join(lines) + "\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until_listening(agent: AgentProcess, path: Path, log: Path) -> None:
-    """Returns once the agent accepts connections on its Unix socket."""
-    give_up = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < give_up:
-        if agent.process.poll() is not None:
-            break
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(path))
-                return
-            except OSError:
-                time.sleep(0.02)
+def wait_until_ready(process: subprocess.Popen, log: Path) -> list[str]:
+    """The addresses the agent says it listens on, once it does."""
+    readable, _, _ = select.select([process.stdout], [], [], START_SECONDS_MAX)
+    line = process.stdout.readline() if readable else ""
+    if line.startswith("{"):
+        return json.loads(line)["addresses"]
     said = log.read_text(errors="replace").strip().splitlines()[-3:]
-    raise AgentUnavailableError(f"the agent does not listen on {path}: {' / '.join(said)}")
+    raise AgentUnavailableError(
+        f"the agent does not get ready: {' / '.join(said) or line.strip() or 'no reason given'}"
+    )
+
+
+def end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
