@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from offpath.run.handover import require_room
 from offpath.run.settings import DESTINATIONS, RunError, Settings
 
 
@@ -46,6 +47,12 @@ def test_an_address_without_a_scheme_is_tcp(given: str | None, address: str | No
 def test_counts_hand_overs_with_step_zero() -> None:
     assert Settings(steps=100, every=5).handovers == 21
     assert Settings(steps=12, every=5).handovers == 3
+
+
+def test_says_how_much_the_agent_may_hold() -> None:
+    require_room(21, 32_000, 56, 21 * 32_000 * 56)
+    with pytest.raises(RunError, match=r"21 hand-overs of 32,000 atoms are 37,632,000 bytes, .* hold 37,631,999"):
+        require_room(21, 32_000, 56, 21 * 32_000 * 56 - 1)
 
 
 def test_says_when_the_directory_cannot_be_written(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def draw_times(report: RunReport, axes: Axes) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.3, high * 1.3)
     place_labels(axes, labels)
-    axes.yaxis.set_major_formatter(lambda value, _: time_text(value).replace(".0 ", " "))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g} ms" if value >= 1e3 else f"{value:g} us")
     axes.set_xlabel("time step of the simulation")
     axes.set_ylabel("time of one hand-over (logarithmic)")
     size = bytes_text(report.payload_bytes / len(report.handovers))

