@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from offpath.bench import bluefield_profile as profile
 
 # Spins for half a second of wall time, prints the CPU time it got for it.

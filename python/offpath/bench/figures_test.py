@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from offpath.bench import figures
 from offpath.bench.report import Report, Series
 

@@ -11,8 +11,9 @@ import sys
 import time
 
 import numpy as np
-import offpath
 import pyarrow as pa
+
+import offpath
 
 COLUMNS = 16
 ROWS = 512  # 4 KiB a column
