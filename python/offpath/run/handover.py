@@ -137,7 +137,7 @@ def drive_simulation(
 
 
 def require_room(handovers: int, atoms: int, atom_bytes: int, bytes_max: int) -> None:
-    """Raises RunError where all frames together are more than the agent may hold: none of them leaves it before the end."""
+    """Raises RunError where all frames together are more than the agent may hold: none leaves it before the end."""
     needed = handovers * atoms * atom_bytes
     if needed > bytes_max:
         raise RunError(
