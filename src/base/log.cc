@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <atomic>
 #include <cstdio>
 
 namespace offpath {
@@ -12,7 +13,7 @@ void to_standard_error(LogLevel level, std::string_view line, void*) {
 }
 
 struct Log {
-  LogLevel level = LogLevel::warning;
+  std::atomic<LogLevel> level = LogLevel::warning;
   LogSink sink = to_standard_error;
   void* context = nullptr;
 } log_state;
@@ -20,10 +21,14 @@ struct Log {
 }  // namespace
 
 void set_log(LogLevel level, LogSink sink, void* context) noexcept {
-  log_state = {level, sink != nullptr ? sink : to_standard_error, context};
+  log_state.level.store(level, std::memory_order_relaxed);
+  log_state.sink = sink != nullptr ? sink : to_standard_error;
+  log_state.context = context;
 }
 
-bool log_enabled(LogLevel level) noexcept { return level >= log_state.level; }
+void set_log_level(LogLevel level) noexcept { log_state.level.store(level, std::memory_order_relaxed); }
+
+bool log_enabled(LogLevel level) noexcept { return level >= log_state.level.load(std::memory_order_relaxed); }
 
 void log_line(LogLevel level, std::string_view line) noexcept { log_state.sink(level, line, log_state.context); }
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace offpath {
 
@@ -13,6 +13,7 @@ enum class LogLevel : int { debug, info, warning, error, off };
 using LogSink = void (*)(LogLevel level, std::string_view line, void* context);
 
 void set_log(LogLevel level, LogSink sink, void* context) noexcept;  // before threads start
+void set_log_level(LogLevel level) noexcept;                         // at any time
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;
 void log_line(LogLevel level, std::string_view line) noexcept;
 

@@ -98,6 +98,7 @@ class AgentEnd {
   [[nodiscard]] const std::string& program() const noexcept { return program_; }
   [[nodiscard]] const link::LinkTraits& traits() const { return link_->traits(); }
   [[nodiscard]] link::AgentLink& link() noexcept { return *link_; }
+  [[nodiscard]] const link::AgentLink& link() const noexcept { return *link_; }
   [[nodiscard]] const wire::ChannelLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] const AgentEndCounters& counters() const noexcept { return counters_; }
 

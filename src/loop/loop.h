@@ -100,6 +100,7 @@ class Loop {
   std::unordered_map<std::uint64_t, int> watched_;  // number -> descriptor
   std::uint64_t next_watch_ = 1;
   TimeNs next_look_ = 0;
+  TimeNs clock_cost_ns_ = 0;
   bool stopping_ = false;
   bool whole_nanoseconds_ = true;  // epoll_pwait2 is there
   LoopCounters counters_;

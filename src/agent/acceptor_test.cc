@@ -1,0 +1,170 @@
+// The acceptor on real sockets, in virtual time.
+#include "agent/acceptor.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <thread>
+
+namespace offpath::agent {
+namespace {
+
+class AcceptorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/offpath-acceptor-XXXXXX";
+    directory = mkdtemp(name);
+    loop = std::move(*loop::Loop::make({}));
+    start({.handshakes_max = 2});
+  }
+  void TearDown() override {
+    acceptor.reset();
+    rmdir(directory.c_str());
+  }
+  void start(const Acceptor::Options& options) {
+    acceptor.reset();
+    acceptor = std::make_unique<Acceptor>(
+        *loop, policy, wire::Welcome{}, options, [this] { return admitted; },
+        [this](Acceptor::Arrival arrival, TimeNs) { arrivals.push_back(std::move(arrival)); });
+    address = *link::Address::parse("unix:" + directory + "/agent.sock");
+    Status listening = acceptor->listen(address);
+    ASSERT_TRUE(listening.has_value()) << listening.error().message;
+  }
+  Fd connect_silently() {
+    auto socket = link::dial(address, never);
+    EXPECT_TRUE(socket.has_value());
+    return std::move(*socket);
+  }
+  // Rounds of the loop, a look at the descriptors in each, at about `now`.
+  void rounds(TimeNs now, int count = 20) {
+    for (int i = 0; i < count; ++i) loop->round(now + i * 51 * microsecond_ns);
+  }
+  // What link::connect says, with the loop running meanwhile.
+  Result<std::unique_ptr<link::HostLink>> connect_really() {
+    std::optional<Result<std::unique_ptr<link::HostLink>>> result;
+    std::atomic<bool> done{false};
+    std::thread program([&] {
+      result = link::connect(address, {.name = "test\nprogram"}, monotonic_ns() + 5 * second_ns);
+      done = true;
+    });
+    while (!done) {
+      rounds(monotonic_ns(), 1);
+      std::this_thread::yield();
+    }
+    program.join();
+    return std::move(*result);
+  }
+
+  std::string directory;
+  std::unique_ptr<loop::Loop> loop;
+  link::AgentPolicy policy;
+  link::Address address;
+  Status admitted;
+  std::vector<Acceptor::Arrival> arrivals;
+  std::unique_ptr<Acceptor> acceptor;
+};
+
+TEST_F(AcceptorTest, AProgramArrivesWithItsNameAndUser) {
+  auto link = connect_really();
+  ASSERT_TRUE(link.has_value()) << link.error().message;
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].client.program, "test\xEF\xBF\xBDprogram");
+  EXPECT_EQ(arrivals[0].client.user, geteuid());
+  EXPECT_EQ(arrivals[0].client.pid, getpid());
+  EXPECT_EQ(acceptor->counters().welcomed, 1u);
+  EXPECT_EQ(acceptor->counters().handshakes, 0u);
+}
+
+TEST_F(AcceptorTest, OneTooManyIsToldWhy) {
+  admitted = fail(Error::too_large, "7 programs are connected, which is the limit");
+  auto link = connect_really();
+  ASSERT_FALSE(link.has_value());
+  EXPECT_NE(link.error().message.find("7 programs are connected"), std::string::npos) << link.error().message;
+  EXPECT_EQ(acceptor->counters().refused, 1u);
+  EXPECT_TRUE(arrivals.empty());
+}
+
+TEST_F(AcceptorTest, SilentConnectionsAreBoundedAndTheOthersWait) {
+  const Fd first = connect_silently(), second = connect_silently(), third = connect_silently();
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().handshakes, 2u);
+  EXPECT_EQ(acceptor->counters().connections, 2u);
+  rounds(1000 + link::handshake_wait_ns);  // the deadline of the first two
+  EXPECT_EQ(acceptor->counters().refused, 2u);
+  EXPECT_EQ(acceptor->counters().connections, 3u);
+  EXPECT_EQ(acceptor->counters().handshakes, 1u);
+}
+
+TEST_F(AcceptorTest, OneThatGoesAwayMakesRoom) {
+  Fd first = connect_silently(), second = connect_silently();
+  const Fd third = connect_silently();
+  rounds(1000);
+  first.reset();
+  rounds(10 * millisecond_ns);
+  EXPECT_EQ(acceptor->counters().connections, 3u);
+  EXPECT_EQ(acceptor->counters().handshakes, 2u);
+}
+
+TEST_F(AcceptorTest, GarbageIsRefused) {
+  const Fd socket = connect_silently();
+  ASSERT_EQ(send(socket.get(), "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().refused, 1u);
+}
+
+// After SIGCONT every timer is late at once. Who was about to answer gets its time once more, but not for ever.
+TEST_F(AcceptorTest, AStandstillOfTheAgentIsNotHeldAgainstAProgram) {
+  const Fd socket = connect_silently();
+  rounds(1000);
+  rounds(100 * second_ns);
+  EXPECT_EQ(acceptor->counters().handshakes, 1u);
+  EXPECT_EQ(acceptor->counters().refused, 0u);
+  rounds(100 * second_ns + link::handshake_wait_ns + 2 * millisecond_ns);
+  EXPECT_EQ(acceptor->counters().refused, 1u);
+}
+
+TEST_F(AcceptorTest, TheSocketIsTheOwnersAloneAndGoesAwayAtTheEnd) {
+  struct stat status{};
+  ASSERT_EQ(lstat(address.path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  acceptor.reset();
+  EXPECT_NE(lstat(address.path.c_str(), &status), 0);
+}
+
+TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
+  Acceptor second(*loop, policy, wire::Welcome{}, {}, [] { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+  Status listening = second.listen(address);
+  ASSERT_FALSE(listening.has_value());
+  EXPECT_EQ(listening.error().code, Error::exists);
+  EXPECT_NE(listening.error().message.find(address.path), std::string::npos);
+  acceptor.reset();
+  const Fd dead(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  address.path.copy(name.sun_path, sizeof name.sun_path - 1);
+  ASSERT_EQ(bind(dead.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+  EXPECT_TRUE(second.listen(address).has_value());  // the file is there, nobody answers
+}
+
+TEST_F(AcceptorTest, ADirectoryOthersMayWriteToIsRefused) {
+  acceptor.reset();
+  ASSERT_EQ(chmod(directory.c_str(), 0777), 0);
+  Acceptor open(*loop, policy, wire::Welcome{}, {}, [] { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+  Status listening = open.listen(address);
+  ASSERT_FALSE(listening.has_value());
+  EXPECT_EQ(listening.error().code, Error::denied);
+  ASSERT_EQ(chmod(directory.c_str(), 0700), 0);
+  link::Address below = *link::Address::parse("unix:" + directory + "/made/agent.sock");
+  EXPECT_TRUE(open.listen(below).has_value());
+  struct stat status{};
+  ASSERT_EQ(stat((directory + "/made").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  open.close();
+  rmdir((directory + "/made").c_str());
+}
+
+}  // namespace
+}  // namespace offpath::agent

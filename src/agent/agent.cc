@@ -1,0 +1,207 @@
+#include "agent/agent.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "offpath/offpath.h"
+
+#define OFP_TEXT_(number) #number
+#define OFP_TEXT(number) OFP_TEXT_(number)
+
+namespace offpath::agent {
+
+const char* const agent_version =
+    OFP_TEXT(OFP_VERSION_MAJOR) "." OFP_TEXT(OFP_VERSION_MINOR) "." OFP_TEXT(OFP_VERSION_PATCH);
+
+namespace {
+
+Result<link::AgentPolicy> make_policy(const AgentSettings& settings) {
+  link::AgentPolicy policy;
+  policy.uids = settings.allow_uids;
+  policy.segments = settings.segments;
+  policy.force_staging = settings.force_staging;
+  if (!settings.key_file.empty()) {
+    OFP_ASSIGN(policy.key, link::SharedKey::load(settings.key_file));
+  }
+  if (!settings.tls_certificate_file.empty()) {
+    OFP_ASSIGN(policy.tls, link::TlsContext::for_agent(settings.tls_certificate_file, settings.tls_key_file));
+  }
+  return policy;
+}
+
+}  // namespace
+
+Agent::Agent(AgentSettings settings)
+    : settings_(std::move(settings)), incarnation_(link::random_number()), started_at_(monotonic_ns()) {}
+
+Agent::~Agent() {
+  if (board_) board_->close();
+}
+
+Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const std::function<Status()>& before_threads) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(settings)));
+  OFP_TRY(agent->prepare(before_threads));
+  return agent;
+}
+
+Status Agent::prepare(const std::function<Status()>& before_threads) {
+  OFP_ASSIGN(policy_, make_policy(settings_));
+  OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
+  OFP_TRY(listen());
+  Fd http_socket;
+  if (settings_.http) {
+    if (settings_.http->kind == link::Address::Kind::unix_socket) OFP_TRY(prepare_directory_of(settings_.http->path, false));
+    OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
+  }
+  OFP_TRY(before_threads());
+  join_parts();
+  if (settings_.http) {
+    auto server = HttpServer::start(std::move(http_socket), *settings_.http, *board_);
+    if (!server) return tl::unexpected<Failure>(std::move(server).error());
+    http_.emplace(std::move(*server));
+  }
+  return {};
+}
+
+Status Agent::listen() {
+  wire::Welcome welcome;
+  welcome.incarnation = incarnation_;
+  welcome.memory_bytes_max = settings_.dispatcher.mover.memory_bytes_max;
+  welcome.pid = getpid();
+  welcome.agent_name = settings_.name;
+  welcome.agent_version = agent_version;
+  acceptor_ = std::make_unique<Acceptor>(
+      *loop_, policy_, std::move(welcome),
+      Acceptor::Options{settings_.handshakes_max, !settings_.allow_uids.empty()}, [this] { return may_welcome(); },
+      [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
+  for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));
+  return {};
+}
+
+// The order of polling, and why:
+//   1. results of jobs    they free memory and advance completion lines, which the channels then write out
+//   2. channels           rings, pulls, replies
+//   3. status requests    last, so that what they show is what this round left
+// Connections come through the loop's descriptors, before all of these.
+void Agent::join_parts() {
+  jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
+  dispatcher_ = std::make_unique<Dispatcher>(
+      settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
+        jobs_->start(std::move(run), [this, token](Status status, TimeNs now) {
+          dispatcher_->on_job(token, std::move(status), now);
+        });
+      });
+  dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
+  dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
+  loop_->add(channels_);
+  status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
+  loop_->add(*status_requests_);
+  board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
+}
+
+std::string Agent::http() const { return settings_.http ? http_text(*settings_.http) : std::string(); }
+
+// ---- channels
+
+Status Agent::may_welcome() const {
+  if (watched_.size() < settings_.channels_max) return {};
+  return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
+              watched_.size());
+}
+
+void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
+  std::unique_ptr<link::AgentLink> link = std::move(arrival.link);
+  if (settings_.profile.name != "none") link = std::make_unique<link::ShapedAgentLink>(std::move(link), settings_.profile);
+  dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
+}
+
+// The descriptors have no function: they wake the loop, and the channel's own poll finds out why.
+void Agent::watch_channel(const channel::AgentEnd& channel) {
+  Watched descriptors{channel.link().event_fd(), channel.link().life_fd()};
+  bool can_wake = descriptors.event_fd >= 0;
+  for (int* fd : {&descriptors.event_fd, &descriptors.life_fd}) {
+    if (*fd < 0) continue;
+    if (Status watched = loop_->watch(*fd, EPOLLIN); !watched) {
+      log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
+      *fd = -1;
+      can_wake = false;
+    }
+  }
+  if (!can_wake) ++unwatchable_;
+  watched_.insert_or_assign(channel.number(), descriptors);
+}
+
+void Agent::unwatch_channel(const channel::AgentEnd& channel) {
+  const auto node = watched_.extract(channel.number());
+  if (!node) return;
+  if (node.mapped().event_fd < 0) --unwatchable_;
+  for (int fd : {node.mapped().event_fd, node.mapped().life_fd}) {
+    if (fd >= 0) loop_->unwatch(fd);
+  }
+}
+
+bool Agent::Channels::poll(TimeNs now) { return agent_.dispatcher_->poll(now); }
+
+bool Agent::Channels::fall_asleep(TimeNs now) { return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0; }
+
+TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
+
+// ---- status
+
+void Agent::publish(TimeNs now) {
+  auto status = std::make_shared<AgentStatus>();
+  status->name = settings_.name;
+  status->version = agent_version;
+  status->profile = settings_.profile.name;
+  for (const link::Address& address : settings_.listen) status->addresses.push_back(address.text());
+  status->pid = getpid();
+  status->incarnation = incarnation_;
+  status->memory_bytes_max = settings_.dispatcher.mover.memory_bytes_max;
+  status->cached_bytes_max = settings_.dispatcher.buffers.cached_bytes_max;
+  status->channels_max = settings_.channels_max;
+  status->handshakes_max = settings_.handshakes_max;
+  status->streams_max = settings_.dispatcher.mover.streams_max;
+  status->uptime_ns = now - started_at_;
+  status->loop = loop_->counters();
+  status->jobs = jobs_->counters();
+  status->acceptor = acceptor_->counters();
+  status->mover = dispatcher_->mover().counters();
+  status->buffers = dispatcher_->buffers().counters();
+  status->used_bytes = dispatcher_->buffers().used_bytes();
+  status->free_bytes = dispatcher_->mover().memory_free();
+  status->table = dispatcher_->pools().counters();
+  status->pools = dispatcher_->pools().pools();
+  status->channels = dispatcher_->channels();
+  status->streams = dispatcher_->mover().streams();
+  board_->publish(std::move(status), monotonic_ns());
+}
+
+// ---- running
+
+void Agent::run(Signals& signals, const std::function<void()>& reload) {
+  const Status watched = loop_->watch(signals.fd(), EPOLLIN, [&](std::uint32_t, TimeNs) {
+    const Signals::Arrived arrived = signals.take();
+    if (arrived.reload) reload();
+    if (arrived.stop) loop_->stop();
+  });
+  OFP_ASSERT(watched);
+  loop_->run();
+  loop_->unwatch(signals.fd());
+  log(LogLevel::info, "stopping: {} channels", watched_.size());
+  board_->close();
+  http_.reset();
+  acceptor_->close();
+  close_channels();
+}
+
+// Programs learn at once that the agent is gone, rather than by a reset.
+void Agent::close_channels() {
+  for (const Dispatcher::ChannelStatus& channel : dispatcher_->channels()) {
+    dispatcher_->close_channel(channel.number, {Error::closed, "the agent was stopped"});
+  }
+  for (int round = 0; round < 16 && !watched_.empty(); ++round) dispatcher_->poll(monotonic_ns());
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,90 @@
+// The daemon: names every part, joins them, decides nothing else.
+//
+//   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
+//                                  |  jobs
+//                               JobPool                                 a few threads
+//   people, Prometheus --> HttpServer --> StatusBoard                   two threads
+//
+// One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "agent/acceptor.h"
+#include "agent/http_server.h"
+#include "agent/settings.h"
+#include "agent/signals.h"
+#include "agent/status.h"
+#include "loop/mailbox.h"
+
+namespace offpath::agent {
+
+extern const char* const agent_version;
+
+class Agent {
+ public:
+  // Reads keys and binds every address, calls `before_threads`, starts threads. After this programs may connect; they
+  // are served by run().
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings,
+                                                           const std::function<Status()>& before_threads);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Until SIGTERM or SIGINT. `reload` is called on SIGHUP.
+  void run(Signals& signals, const std::function<void()>& reload);
+
+  [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
+  [[nodiscard]] std::string http() const;  // empty if it is not served
+  [[nodiscard]] const std::string& name() const noexcept { return settings_.name; }
+
+ private:
+  // The Dispatcher as the loop sees it.
+  class Channels final : public loop::Poller {
+   public:
+    explicit Channels(Agent& agent) : agent_(agent) {}
+    bool poll(TimeNs now) override;
+    bool fall_asleep(TimeNs now) override;
+    TimeNs next_deadline() const override;
+
+   private:
+    Agent& agent_;
+  };
+  struct Watched {
+    int event_fd, life_fd;
+  };
+
+  explicit Agent(AgentSettings settings);
+  [[nodiscard]] Status prepare(const std::function<Status()>& before_threads);
+  [[nodiscard]] Status listen();
+  void join_parts();
+  [[nodiscard]] Status may_welcome() const;
+  void on_arrival(Acceptor::Arrival arrival, TimeNs now);
+  void watch_channel(const channel::AgentEnd& channel);
+  void unwatch_channel(const channel::AgentEnd& channel);
+  void publish(TimeNs now);
+  void close_channels();
+
+  AgentSettings settings_;
+  link::AgentPolicy policy_;
+  std::uint64_t incarnation_ = 0;
+  TimeNs started_at_ = 0;
+  // Destroyed from the bottom up: HTTP before the board, jobs before what they touch.
+  std::unique_ptr<loop::Loop> loop_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<loop::Mailbox<int>> status_requests_;
+  std::unique_ptr<StatusBoard> board_;
+  std::unique_ptr<loop::JobPool> jobs_;
+  Channels channels_{*this};
+  std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
+  std::size_t unwatchable_ = 0;                         // channels that have to be polled
+  std::optional<HttpServer> http_;
+};
+
+}  // namespace offpath::agent

@@ -1,0 +1,52 @@
+#include "agent/confinement.h"
+
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+
+namespace offpath::agent {
+
+namespace {
+
+using CapabilityWords = std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3>;
+
+__user_cap_header_struct own_header() { return {_LINUX_CAPABILITY_VERSION_3, 0}; }
+
+}  // namespace
+
+Status shut_out_others() {
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_DUMPABLE)");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_NO_NEW_PRIVS)");
+  const rlimit no_core{0, 0};
+  if (setrlimit(RLIMIT_CORE, &no_core) != 0) return fail_errno(errno, "setrlimit(RLIMIT_CORE)");
+  umask(0077);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return fail_errno(errno, "getrlimit(RLIMIT_NOFILE)");
+  files.rlim_cur = files.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) return fail_errno(errno, "setrlimit(RLIMIT_NOFILE)");
+  return {};
+}
+
+Result<bool> give_up_capabilities(bool keep_ptrace) {
+  auto header = own_header();
+  CapabilityWords words{};
+  if (syscall(SYS_capget, &header, words.data()) != 0) return fail_errno(errno, "capget");
+  constexpr std::uint32_t ptrace = 1u << CAP_SYS_PTRACE;
+  static_assert(CAP_SYS_PTRACE < 32);
+  const bool kept = keep_ptrace && (words[0].permitted & ptrace) != 0;
+  words = {};
+  words[0].permitted = words[0].effective = kept ? ptrace : 0;
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  header = own_header();
+  if (syscall(SYS_capset, &header, words.data()) != 0) return fail_errno(errno, "capset");
+  return kept;
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,144 @@
+#include "agent/cpu_quota.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr std::string_view group_prefix = "offpath-agent-";
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Status write_to(const std::string& path, const std::string& text) {
+  Fd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return fail_errno(errno, "open " + path);
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return fail_errno(errno, fmt::format("write '{}' to {}", text, path));
+  }
+  return {};
+}
+
+bool has_word(const std::string& list, const std::string& word, char separator) {
+  std::stringstream words(list);
+  for (std::string each; std::getline(words, each, separator);) {
+    if (each == word) return true;
+  }
+  return false;
+}
+
+// Groups of agents that were killed. One that has processes cannot be removed, so this harms nobody.
+void remove_empty_groups(const std::string& parent) {
+  std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
+  if (!directory) return;
+  while (const dirent* entry = readdir(directory.get())) {
+    if (std::string_view(entry->d_name).starts_with(group_prefix)) rmdir((parent + "/" + entry->d_name).c_str());
+  }
+}
+
+// A directory the group can be made in: of version 2, one that passes the controller on to its children.
+Result<std::string> parent_of_group(const CgroupPlace& place) {
+  const std::string own = place.mount + (place.path == "/" ? "" : place.path);
+  if (place.version == 1) return own;
+  for (std::string directory = own; directory.size() >= place.mount.size();
+       directory = directory.substr(0, directory.rfind('/'))) {
+    const std::string control = directory + "/cgroup.subtree_control";
+    std::string passed_on = content_of(control);
+    if (!passed_on.empty() && passed_on.back() == '\n') passed_on.pop_back();
+    if (has_word(passed_on, "cpu", ' ') || write_to(control, "+cpu")) return directory;
+    if (directory == place.mount) break;
+  }
+  return fail(Error::unsupported, "no cgroup above {} passes the cpu controller on to its children", own);
+}
+
+}  // namespace
+
+QuotaPeriod quota_period(double cores) noexcept {
+  constexpr long shortest_us = 1000, longest_period_us = 1'000'000;
+  cores = std::max(cores, 0.001);
+  const long period = std::clamp(std::lround(shortest_us / cores), shortest_us, longest_period_us);
+  return {std::max(std::lround(static_cast<double>(period) * cores), shortest_us), period};
+}
+
+Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& mounts, const std::string& controller) {
+  CgroupPlace place;
+  bool found = false;
+  std::stringstream lines(cgroups);  // hierarchy:controllers:path, version 2 being 0::path
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool version1 = has_word(controllers, controller, ',');
+    if (!version1 && !(controllers.empty() && !found)) continue;
+    place.version = version1 ? 1 : 2;
+    place.path = line.substr(second + 1);
+    found = true;
+    if (version1) break;  // a controller bound to version 1 is not there in version 2
+  }
+  if (!found) return fail(Error::unsupported, "this process is in no cgroup with the {} controller", controller);
+  std::stringstream mount_lines(mounts);  // id parent device root mount-point options ... - type source super-options
+  for (std::string line; std::getline(mount_lines, line);) {
+    std::stringstream words(line);
+    std::vector<std::string> word;
+    for (std::string each; words >> each;) word.push_back(each);
+    const auto dash = std::ranges::find(word, "-");
+    if (word.end() - dash < 4 || word.size() < 5) continue;
+    const bool matches = place.version == 2 ? *(dash + 1) == "cgroup2"
+                                            : *(dash + 1) == "cgroup" && has_word(*(dash + 3), controller, ',');
+    if (!matches) continue;
+    place.mount = word[4];
+    const std::string& root = word[3];  // of the mount: what a container sees begins there
+    if (root != "/" && place.path.starts_with(root)) place.path = place.path.substr(root.size());
+    if (place.path.empty()) place.path = "/";
+    return place;
+  }
+  return fail(Error::unsupported, "no cgroup version {} with the {} controller is mounted", place.version, controller);
+}
+
+Result<CpuQuota> CpuQuota::apply(double cores) {
+  OFP_ASSIGN(const CgroupPlace place, find_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"), "cpu"));
+  OFP_ASSIGN(const std::string parent, parent_of_group(place));
+  remove_empty_groups(parent);
+  std::string group = fmt::format("{}/{}{}", parent, group_prefix, getpid());
+  if (mkdir(group.c_str(), 0755) != 0) return fail_errno(errno, "mkdir " + group);
+  CpuQuota made(group, place.mount + (place.path == "/" ? "" : place.path));
+  const QuotaPeriod limit = quota_period(cores);
+  if (place.version == 2) {
+    OFP_TRY(write_to(group + "/cpu.max", fmt::format("{} {}", limit.quota_us, limit.period_us)));
+  } else {
+    OFP_TRY(write_to(group + "/cpu.cfs_period_us", std::to_string(limit.period_us)));
+    OFP_TRY(write_to(group + "/cpu.cfs_quota_us", std::to_string(limit.quota_us)));
+  }
+  OFP_TRY(write_to(group + "/cgroup.procs", std::to_string(getpid())));
+  return made;
+}
+
+CpuQuota::CpuQuota(CpuQuota&& other) noexcept
+    : group_(std::exchange(other.group_, {})), before_(std::exchange(other.before_, {})) {}
+
+CpuQuota::~CpuQuota() {
+  if (group_.empty()) return;
+  (void)write_to(before_ + "/cgroup.procs", std::to_string(getpid()));
+  rmdir(group_.c_str());
+}
+
+}  // namespace offpath::agent

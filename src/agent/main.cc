@@ -1,0 +1,191 @@
+// offpath-agent: see docs/agent.md.
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "agent/agent.h"
+#include "agent/confinement.h"
+#include "agent/cpu_quota.h"
+#include "agent/log_sink.h"
+#include "agent/ready.h"
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr int exit_failed = 1, exit_usage = 2;
+
+struct Arguments {
+  std::string config_file;
+  std::vector<std::pair<std::string, std::string>> values;  // key, value, in the order given
+  bool ready = false, print_config = false, check_config = false, reference = false;
+  int ready_fd = -1;
+};
+
+// Options that are a key of the configuration by another name.
+struct KeyOption {
+  const char *option, *key, *help;
+};
+constexpr KeyOption key_options[] = {
+    {"--http", "agent.http", "HOST:PORT or unix:/path for metrics and status"},
+    {"--memory", "memory.bytes_max", "memory for frames, such as 8GiB"},
+    {"--pin", "agent.pin", "core the loop runs on"},
+    {"--profile", "agent.profile", "as slow as a device: bluefield2"},
+    {"--name", "agent.name", "what programs and people see"},
+    {"--key-file", "security.key_file", "key shared with programs that connect by network"},
+    {"--tls-cert", "security.tls_certificate", "PEM certificate chain for tls addresses"},
+    {"--tls-key", "security.tls_key", "PEM private key of the certificate"},
+    {"--log-level", "log.level", "debug, info, warning, error, off"},
+};
+
+std::string joined(const std::vector<std::string>& texts) { return fmt::format("{}", fmt::join(texts, ",")); }
+
+// Exits the program on --help, --version and wrong usage.
+Arguments parse_arguments(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app{"Moves data out of the memory of programs, and keeps it as Arrow frames."};
+  app.set_version_flag("--version", std::string("offpath-agent ") + agent_version);
+  app.add_option("--config", arguments.config_file, "TOML file; options of the command line win over it");
+  std::vector<std::string> listen, allow_uids, settings;
+  app.add_option("--listen", listen, "unix:/path, tcp:HOST:PORT or tls:HOST:PORT; may be repeated")->allow_extra_args(false);
+  app.add_option("--allow-uid", allow_uids, "user who may connect besides root and this one; may be repeated")
+      ->allow_extra_args(false);
+  std::array<std::string, std::size(key_options)> texts;
+  std::array<CLI::Option*, std::size(key_options)> given;
+  for (std::size_t i = 0; i < std::size(key_options); ++i) {
+    given[i] = app.add_option(key_options[i].option, texts[i], fmt::format("{} ({})", key_options[i].help, key_options[i].key));
+  }
+  bool insecure = false;
+  app.add_flag("--insecure-network", insecure, "allow unencrypted addresses beyond this machine");
+  app.add_option("--set", settings, "KEY=VALUE of any key of the configuration; may be repeated")->allow_extra_args(false);
+  app.add_flag("--ready", arguments.ready, "print one line of JSON when programs may connect");
+  app.add_option("--ready-fd", arguments.ready_fd, "the same, to this descriptor, which is closed then")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--print-config", arguments.print_config, "print the configuration in force as TOML, and exit");
+  app.add_flag("--check-config", arguments.check_config, "check the configuration, and exit");
+  app.add_flag("--config-reference", arguments.reference, "print all keys as a Markdown table, and exit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : exit_usage);
+  }
+  if (!listen.empty()) arguments.values.emplace_back("agent.listen", joined(listen));
+  if (!allow_uids.empty()) arguments.values.emplace_back("security.allow_uids", joined(allow_uids));
+  for (std::size_t i = 0; i < std::size(key_options); ++i) {
+    if (given[i]->count() > 0) arguments.values.emplace_back(key_options[i].key, texts[i]);
+  }
+  if (insecure) arguments.values.emplace_back("security.insecure_network", "true");
+  for (const std::string& setting : settings) {
+    const std::size_t equals = setting.find('=');
+    arguments.values.emplace_back(setting.substr(0, equals), equals == std::string::npos ? "" : setting.substr(equals + 1));
+  }
+  return arguments;
+}
+
+Result<Config> read_config(const Arguments& arguments) {
+  Config config(agent_keys());
+  if (!arguments.config_file.empty()) {
+    OFP_ASSIGN(config, Config::load(agent_keys(), arguments.config_file));
+  }
+  for (const auto& [key, value] : arguments.values) OFP_TRY(config.set(key, value));
+  return config;
+}
+
+Status pin_to(unsigned core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  if (sched_setaffinity(0, sizeof cores, &cores) != 0) return fail_errno(errno, fmt::format("agent.pin {}: sched_setaffinity", core));
+  return {};
+}
+
+std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
+  if (settings.profile.cores == 0) return std::nullopt;
+  const double cores = settings.profile.cpu_quota(1 + settings.jobs.threads);
+  auto quota = CpuQuota::apply(cores);
+  if (!quota) {
+    log(LogLevel::warning, "profile {}: its processor is NOT imitated, only its link: {}", settings.profile.name,
+        quota.error().message);
+    return std::nullopt;
+  }
+  log(LogLevel::info, "profile {}: {:.3f} cores by {}", settings.profile.name, cores, quota->group());
+  return std::move(*quota);
+}
+
+void reload_log_level(const Arguments& arguments) {
+  auto config = read_config(arguments);
+  auto settings = config ? read_settings(*config) : Result<AgentSettings>(tl::unexpected<Failure>(config.error()));
+  if (!settings) {
+    log(LogLevel::error, "SIGHUP: nothing was changed: {}", settings.error().message);
+    return;
+  }
+  set_log_level(settings->log_level);
+  log(LogLevel::info, "SIGHUP: log.level is {}; every other key is read at start only", config->text("log.level"));
+}
+
+Status serve(const Arguments& arguments, AgentSettings settings) {
+  const AgentLog agent_log(settings.log_level);
+  OFP_ASSIGN(Signals signals, Signals::catch_all());
+  OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
+  for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
+  const std::optional<CpuQuota> quota = limit_processor(settings);
+  const bool keep_ptrace = settings.keep_ptrace;
+  const std::optional<unsigned> pin = settings.pin;
+  OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
+               OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace));
+               if (kept) log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
+               return {};
+             }));
+  if (pin) OFP_TRY(pin_to(*pin));
+  for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
+  if (!agent->http().empty()) log(LogLevel::info, "status at {}", agent->http());
+  const std::string line = ready_line(*agent);
+  if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
+  if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));
+  notify_service_manager("READY=1");
+  agent->run(signals, [&] { reload_log_level(arguments); });
+  notify_service_manager("STOPPING=1");
+  return {};
+}
+
+Status run_program(int argc, char** argv) {
+  OFP_TRY(shut_out_others());
+  const Arguments arguments = parse_arguments(argc, argv);
+  if (arguments.reference) {
+    std::fputs(config_reference(agent_keys()).c_str(), stdout);
+    return {};
+  }
+  OFP_ASSIGN(const Config config, read_config(arguments));
+  if (arguments.print_config) {
+    std::fputs(config.to_toml().c_str(), stdout);
+    return {};
+  }
+  OFP_ASSIGN(AgentSettings settings, read_settings(config));
+  if (arguments.check_config) {
+    OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
+    for (const std::string& warning : warnings) std::fprintf(stderr, "offpath-agent: warning: %s\n", warning.c_str());
+    std::puts("the configuration is in order");
+    return {};
+  }
+  return serve(arguments, std::move(settings));
+}
+
+}  // namespace
+
+}  // namespace offpath::agent
+
+int main(int argc, char** argv) {
+  const offpath::Status status = offpath::agent::run_program(argc, argv);
+  if (status) return 0;
+  std::fprintf(stderr, "offpath-agent: %s\n", status.error().message.c_str());
+  return status.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
+}

@@ -1,0 +1,141 @@
+// The metrics of status.h, by prometheus-cpp's serialiser. Names and units as in Prometheus' conventions: seconds and
+// bytes, counters end in _total.
+#include <map>
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include "agent/json.h"
+#include "agent/status.h"
+
+namespace offpath::agent {
+
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+class Families {
+ public:
+  template <class Number>
+  void counter(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
+    metric.counter.value = static_cast<double>(value);
+  }
+  template <class Number>
+  void gauge(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
+    metric.gauge.value = static_cast<double>(value);
+  }
+  [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  ClientMetric& add(const std::string& name, const std::string& help, MetricType type, Labels labels) {
+    const auto [at, added] = index_.emplace(name, families_.size());
+    if (added) families_.push_back({"offpath_" + name, help, type, {}});
+    ClientMetric& metric = families_[at->second].metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+  std::vector<prometheus::MetricFamily> families_;
+  std::map<std::string, std::size_t> index_;
+};
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / second_ns; }
+
+void add_process(Families& families, const AgentStatus& status, const ProcessUsage& usage) {
+  families.gauge("agent_info", "Always 1; the labels tell who this is.", 1,
+                 {{"name", printable(status.name)}, {"version", status.version}, {"profile", status.profile}});
+  families.gauge("uptime_seconds", "Since the agent started.", seconds(status.uptime_ns));
+  families.counter("cpu_seconds_total", "Processor time of the agent's process.", usage.cpu_s);
+  families.gauge("resident_bytes", "Memory of the process, frames included.", usage.resident_bytes);
+  families.gauge("own_resident_bytes", "Memory of the process without frames, shared segments and mapped files.",
+                 usage.own_resident_bytes);
+}
+
+void add_loop(Families& families, const AgentStatus& status) {
+  const loop::LoopCounters& loop = status.loop;
+  families.counter("loop_rounds_total", "Rounds of the loop.", loop.rounds);
+  families.counter("loop_busy_rounds_total", "Rounds that did something.", loop.busy_rounds);
+  families.counter("loop_sleeps_total", "Times the loop went to sleep.", loop.sleeps);
+  const std::string help = "What the loop's time went into; overhead is part of busy and spinning.";
+  families.counter("loop_seconds_total", help, seconds(loop.busy_ns), {{"in", "busy"}});
+  families.counter("loop_seconds_total", help, seconds(loop.spinning_ns), {{"in", "spinning"}});
+  families.counter("loop_seconds_total", help, seconds(loop.asleep_ns), {{"in", "asleep"}});
+  families.counter("loop_seconds_total", help, seconds(loop.overhead_ns), {{"in", "overhead"}});
+  families.gauge("loop_longest_round_seconds", "The longest round so far.", seconds(loop.longest_round_ns));
+  families.counter("jobs_total", "Jobs that ran off the loop.", status.jobs.finished - status.jobs.failed, {{"result", "done"}});
+  families.counter("jobs_total", "Jobs that ran off the loop.", status.jobs.failed, {{"result", "failed"}});
+  families.gauge("jobs_waiting", "Jobs waiting for a thread's queue.", status.jobs.waiting);
+  const AcceptorCounters& acceptor = status.acceptor;
+  families.counter("connections_total", "Connections accepted.", acceptor.connections);
+  families.counter("refusals_total", "Connections that were refused or failed to introduce themselves.", acceptor.refused);
+  families.gauge("handshakes", "Connections that are still introducing themselves.", acceptor.handshakes);
+}
+
+void add_memory(Families& families, const AgentStatus& status) {
+  families.gauge("memory_max_bytes", "Memory for frames.", status.memory_bytes_max);
+  families.gauge("memory_used_bytes", "Memory of frames that are held or being filled.", status.used_bytes);
+  families.gauge("memory_promised_bytes", "Memory promised to programs as credit.", status.mover.promised_bytes);
+  families.gauge("memory_free_bytes", "Memory that can still be promised.", status.free_bytes);
+  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.hits, {{"cache", "hit"}});
+  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.misses, {{"cache", "miss"}});
+  families.counter("buffers_dropped_total", "Buffers that found no room in the cache.", status.buffers.dropped);
+  families.gauge("buffers_cached_bytes", "Memory of buffers nobody uses.", status.buffers.cached_bytes);
+  families.gauge("buffers_cached_max_bytes", "The limit of that.", status.cached_bytes_max);
+}
+
+void add_services(Families& families, const AgentStatus& status) {
+  const mover::MoverCounters& mover = status.mover;
+  families.counter("requests_total", "Requests of programs to the move service.", mover.sends, {{"kind", "send"}});
+  families.counter("requests_total", "Requests of programs to the move service.", mover.moves, {{"kind", "move"}});
+  families.counter("request_failures_total", "Requests that failed.", mover.failures);
+  families.counter("frames_total", "Frames finished.", mover.frames);
+  families.counter("rows_total", "Rows in frames finished.", mover.rows);
+  families.counter("moved_bytes_total", "Bytes read from programs.", mover.bytes);
+  families.counter("pull_seconds_total", "Time from request to bytes read, summed over requests.",
+                   seconds(static_cast<std::int64_t>(mover.pull_ns)));
+  families.counter("finish_seconds_total", "Time from bytes read to frame finished, summed over requests.",
+                   seconds(static_cast<std::int64_t>(mover.finish_ns)));
+  families.gauge("streams_open", "Streams that are open.", mover.streams_open);
+  families.gauge("operations", "Requests under way.", mover.operations);
+  families.gauge("pool_frames", "Frames held.", status.table.frames);
+  families.gauge("pool_bytes", "Bytes of frames held.", status.table.bytes);
+  families.gauge("pool_waiting", "Requests for objects that are not there yet.", status.table.waiting);
+  families.gauge("pool_leases", "Frames that programs hold mapped.", status.table.leases);
+  families.counter("pool_gets_total", "Objects asked for.", status.table.gets);
+  families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);
+}
+
+// Summed up by link: a series for each channel would grow without bound as programs come and go.
+void add_channels(Families& families, const AgentStatus& status) {
+  struct Sum {
+    std::uint64_t channels = 0, asleep = 0;
+  };
+  std::map<std::string, Sum> sums{{"local", {}}, {"tcp", {}}};
+  for (const Dispatcher::ChannelStatus& channel : status.channels) {
+    Sum& sum = sums[channel.traits.name];
+    ++sum.channels;
+    if (channel.asleep) ++sum.asleep;
+  }
+  for (const auto& [link, sum] : sums) {
+    families.gauge("channels", "Programs connected.", sum.channels, {{"link", link}});
+    families.gauge("channels_asleep", "Of these, those the agent sleeps on.", sum.asleep, {{"link", link}});
+  }
+  families.gauge("channels_max", "How many may be connected.", status.channels_max);
+}
+
+}  // namespace
+
+std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
+  Families families;
+  add_process(families, status, usage);
+  add_loop(families, status);
+  add_memory(families, status);
+  add_services(families, status);
+  add_channels(families, status);
+  return families.text();
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,252 @@
+#include "agent/settings.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+
+namespace offpath::agent {
+
+namespace {
+
+using Kind = link::Address::Kind;
+
+constexpr std::int64_t mebibyte = 1 << 20;
+constexpr std::int64_t tebibyte = 1LL << 40;
+
+constexpr ConfigKey keys[] = {
+    {"agent.name", ConfigType::text, "", "What programs and people see. Empty: the name of the machine."},
+    {"agent.listen", ConfigType::texts, "",
+     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT ([::1] for IPv6; port 0 takes a free one). "
+     "Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
+    {"agent.http", ConfigType::text, "",
+     "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Empty: nowhere. "
+     "Beyond this machine it wants security.insecure_network."},
+    {"agent.pin", ConfigType::integer, "-1", "The core the loop runs on. -1: any.", -1, 4095},
+    {"agent.profile", ConfigType::text, "none",
+     "Makes this agent as slow as a device: none, or bluefield2 (bandwidth and latency of its link, and a cgroup limit "
+     "for its processor). For experiments."},
+    {"loop.spin", ConfigType::duration, "1ms",
+     "For how long the loop goes on looking after the last work, before it sleeps and has to be woken by a system call.", 0,
+     60 * second_ns},
+    {"loop.pull_slice", ConfigType::bytes, "512KiB",
+     "How much of one batch is read before the other channels are looked at again.", 4096, 1 << 30},
+    {"jobs.threads", ConfigType::integer, "2", "Threads for work that would hold up the loop, such as building Arrow "
+     "arrays or writing files.", 1, 256},
+    {"jobs.queue_max", ConfigType::integer, "64", "Jobs handed to these threads at a time; others wait in the loop.", 1,
+     65536},
+    {"memory.bytes_max", ConfigType::bytes, "8GiB",
+     "Memory for frames, those promised to programs as credit included.", mebibyte, 64 * tebibyte},
+    {"memory.window", ConfigType::bytes, "256MiB",
+     "Credit an open stream is given in advance, if there is room.", 4096, tebibyte},
+    {"memory.cached_max", ConfigType::bytes, "1GiB",
+     "Memory kept for frames to come after others have left. It is in addition to memory.bytes_max.", 0, tebibyte},
+    {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
+    {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
+    {"limits.handshakes_max", ConfigType::integer, "64",
+     "Connections that are still introducing themselves. Others wait until one is done or 5 s have passed.", 1, 65536},
+    {"limits.streams_max", ConfigType::integer, "65536", "Open streams of all programs together.", 1, 1 << 24},
+    {"limits.segments_max", ConfigType::integer, "4096", "Shared segments of one program.", 1, 1 << 20},
+    {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
+     mebibyte, 64 * tebibyte},
+    {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
+    {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
+    {"security.allow_uids", ConfigType::texts, "",
+     "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
+    {"security.key_file", ConfigType::text, "",
+     "The key shared with programs that connect by tcp or tls: a file of 16 to 4096 bytes that nobody else may read. "
+     "Needed for such addresses."},
+    {"security.tls_certificate", ConfigType::text, "", "PEM file with the agent's certificate chain, for tls addresses."},
+    {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
+    {"security.insecure_network", ConfigType::boolean, "false",
+     "Allow what others on the network could read or change: tcp addresses and HTTP beyond this machine."},
+    {"security.keep_ptrace", ConfigType::boolean, "true",
+     "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
+     "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "
+     "given up in any case."},
+    {"security.force_staging", ConfigType::boolean, "false",
+     "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
+    {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
+};
+
+// "agent.toml:12: agent.listen: what is wrong"
+template <class... Args>
+tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format,
+                                  Args&&... args) {
+  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
+}
+
+Result<LogLevel> parse_level(const Config& config) {
+  static constexpr std::string_view names[] = {"debug", "info", "warning", "error", "off"};
+  const std::string& level = config.text("log.level");
+  for (std::size_t i = 0; i < std::size(names); ++i) {
+    if (level == names[i]) return static_cast<LogLevel>(i);
+  }
+  return bad_value(config, "log.level", "'{}' is none of debug, info, warning, error, off", level);
+}
+
+Result<std::vector<uid_t>> parse_users(const Config& config) {
+  std::vector<uid_t> uids;
+  for (const std::string& user : config.texts("security.allow_uids")) {
+    uid_t uid = 0;
+    const char* end = user.data() + user.size();
+    if (auto [rest, error] = std::from_chars(user.data(), end, uid); error != std::errc() || rest != end) {
+      const passwd* entry = getpwnam(user.c_str());
+      if (entry == nullptr) return bad_value(config, "security.allow_uids", "there is no user '{}'", user);
+      uid = entry->pw_uid;
+    }
+    uids.push_back(uid);
+  }
+  return uids;
+}
+
+Result<std::vector<link::Address>> parse_listen(const Config& config) {
+  std::vector<link::Address> addresses;
+  for (const std::string& text : config.texts("agent.listen")) {
+    auto address = link::Address::parse(text);
+    if (!address) return bad_value(config, "agent.listen", "{}", address.error().message);
+    addresses.push_back(std::move(*address));
+  }
+  if (addresses.empty()) {
+    OFP_ASSIGN(link::Address address, default_address());
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+Result<std::optional<link::Address>> parse_http(const Config& config) {
+  const std::string& text = config.text("agent.http");
+  if (text.empty()) return std::optional<link::Address>();
+  auto address = link::Address::parse(text.starts_with("unix:") ? text : "tcp:" + text);
+  if (!address) return bad_value(config, "agent.http", "'{}' is neither HOST:PORT nor unix:/path", text);
+  return std::optional(std::move(*address));
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "agent";
+}
+
+void read_limits(const Config& config, AgentSettings& settings) {
+  DispatcherOptions& options = settings.dispatcher;
+  options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
+  options.mover.window_bytes = config.bytes("memory.window");
+  options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
+  options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
+  options.pools.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
+  options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
+  options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
+  options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
+  settings.loop.spin_ns = config.duration_ns("loop.spin");
+  settings.jobs.threads = static_cast<unsigned>(config.integer("jobs.threads"));
+  settings.jobs.queue_max = static_cast<std::size_t>(config.integer("jobs.queue_max"));
+  settings.channels_max = static_cast<std::size_t>(config.integer("limits.channels_max"));
+  settings.handshakes_max = static_cast<std::size_t>(config.integer("limits.handshakes_max"));
+  settings.segments.count_max = static_cast<std::uint32_t>(config.integer("limits.segments_max"));
+  settings.segments.bytes_max = config.bytes("limits.segment_bytes_max");
+}
+
+}  // namespace
+
+std::span<const ConfigKey> agent_keys() noexcept { return keys; }
+
+Result<link::Address> default_address() {
+  if (geteuid() == 0) return link::Address::parse("unix:/run/offpath/agent.sock");
+  const char* directory = std::getenv("XDG_RUNTIME_DIR");
+  if (directory == nullptr || *directory != '/') {
+    return fail(Error::invalid, "agent.listen is empty and XDG_RUNTIME_DIR is '{}', no directory to listen in: "
+                "name an address, such as --listen unix:/path/agent.sock", directory == nullptr ? "" : directory);
+  }
+  return link::Address::parse(fmt::format("unix:{}/offpath/agent.sock", directory));
+}
+
+Result<AgentSettings> read_settings(const Config& config) {
+  AgentSettings settings;
+  settings.name = config.text("agent.name").empty() ? machine_name() : config.text("agent.name");
+  if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
+  OFP_ASSIGN(settings.listen, parse_listen(config));
+  OFP_ASSIGN(settings.http, parse_http(config));
+  OFP_ASSIGN(settings.log_level, parse_level(config));
+  OFP_ASSIGN(settings.allow_uids, parse_users(config));
+  if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
+  auto profile = link::find_profile(config.text("agent.profile"));
+  if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);
+  settings.profile = std::move(*profile);
+  read_limits(config, settings);
+  settings.key_file = config.text("security.key_file");
+  settings.tls_certificate_file = config.text("security.tls_certificate");
+  settings.tls_key_file = config.text("security.tls_key");
+  if (settings.tls_certificate_file.empty() != settings.tls_key_file.empty()) {
+    return fail(Error::invalid, "security.tls_certificate is '{}' and security.tls_key '{}': both are needed, or none",
+                settings.tls_certificate_file, settings.tls_key_file);
+  }
+  settings.insecure_network = config.boolean("security.insecure_network");
+  settings.keep_ptrace = config.boolean("security.keep_ptrace");
+  settings.force_staging = config.boolean("security.force_staging");
+  return settings;
+}
+
+Result<bool> is_loopback(const std::string& host) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE;
+  addrinfo* answer = nullptr;
+  if (int code = getaddrinfo(host.c_str(), nullptr, &wanted, &answer); code != 0) {
+    return fail(Error::not_found, "host '{}': {}", host, gai_strerror(code));
+  }
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> found(answer, freeaddrinfo);
+  for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
+    if (each->ai_family == AF_INET) {
+      const auto& address = *reinterpret_cast<const sockaddr_in*>(each->ai_addr);
+      if (ntohl(address.sin_addr.s_addr) >> 24 != 127) return false;
+    } else if (each->ai_family == AF_INET6) {
+      const auto& address = *reinterpret_cast<const sockaddr_in6*>(each->ai_addr);
+      if (!IN6_IS_ADDR_LOOPBACK(&address.sin6_addr)) return false;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
+  std::vector<std::string> warnings;
+  for (const link::Address& address : settings.listen) {
+    if (address.kind == Kind::unix_socket) continue;
+    if (settings.key_file.empty()) {
+      return fail(Error::denied, "{}: programs that connect by network prove that they know a key, and "
+                  "security.key_file is not set", address.text());
+    }
+    if (address.kind == Kind::tls && settings.tls_certificate_file.empty()) {
+      return fail(Error::denied, "{}: TLS needs security.tls_certificate and security.tls_key", address.text());
+    }
+    OFP_ASSIGN(const bool local, is_loopback(address.host));
+    if (local) continue;
+    if (address.kind == Kind::tls) {
+      warnings.push_back(fmt::format("listening beyond this machine at {}", address.text()));
+    } else if (settings.insecure_network) {
+      warnings.push_back(fmt::format("INSECURE: at {} everybody on the network between can read and change what "
+                                     "programs send; use tls", address.text()));
+    } else {
+      return fail(Error::denied, "{} is reachable from other machines without encryption: use tls:{}:{}, or set "
+                  "security.insecure_network = true (--insecure-network)", address.text(), address.host, address.port);
+    }
+  }
+  if (settings.http && settings.http->kind != Kind::unix_socket) {
+    OFP_ASSIGN(const bool local, is_loopback(settings.http->host));
+    if (!local && !settings.insecure_network) {
+      return fail(Error::denied, "agent.http {}:{} is reachable from other machines: use 127.0.0.1, or set "
+                  "security.insecure_network = true (--insecure-network)", settings.http->host, settings.http->port);
+    }
+    if (!local) warnings.push_back("INSECURE: everybody on the network can read this agent's status over HTTP");
+  }
+  return warnings;
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,57 @@
+// What the agent is told: every key of its configuration, and the checked values they become.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "agent/dispatcher.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "link/handshake.h"
+#include "link/shaped_link.h"
+#include "loop/job_pool.h"
+#include "loop/loop.h"
+
+namespace offpath::agent {
+
+// Every key, with default, limits and meaning. docs/configuration.md is written from this table.
+[[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
+
+struct AgentSettings {
+  std::string name;
+  std::vector<link::Address> listen;
+  std::optional<link::Address> http;
+  std::optional<unsigned> pin;  // the core the loop runs on
+  link::Profile profile;
+  DispatcherOptions dispatcher;
+  loop::LoopOptions loop;
+  loop::JobPoolOptions jobs;
+  std::size_t channels_max = 0, handshakes_max = 0;
+  link::SegmentLimits segments;
+  std::vector<uid_t> allow_uids;
+  std::string key_file, tls_certificate_file, tls_key_file;
+  bool insecure_network = false, keep_ptrace = true, force_staging = false;
+  LogLevel log_level = LogLevel::info;
+};
+
+// Checks everything that can be checked without touching the system. Errors name the key, its value and where the
+// value was set.
+[[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
+
+// Where the agent listens if nothing is said: for root /run/offpath/agent.sock, else
+// $XDG_RUNTIME_DIR/offpath/agent.sock.
+[[nodiscard]] Result<link::Address> default_address();
+
+// Does every address of this host name belong to this machine alone? A name that is not known is an error.
+[[nodiscard]] Result<bool> is_loopback(const std::string& host);
+
+// Refuses addresses that need what is not configured: a key, a certificate, or insecure_network = true. Returns the
+// sentences to be said at start about what is open to others.
+[[nodiscard]] Result<std::vector<std::string>> check_exposure(const AgentSettings& settings);
+
+}  // namespace offpath::agent

@@ -1,0 +1,148 @@
+#include "agent/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace offpath::agent {
+namespace {
+
+Result<AgentSettings> settings_of(std::string_view toml) {
+  OFP_ASSIGN(const Config config, Config::parse(agent_keys(), toml, "agent.toml"));
+  return read_settings(config);
+}
+
+std::string error_of(std::string_view toml) {
+  auto settings = settings_of(toml);
+  return settings ? "" : settings.error().message;
+}
+
+std::string file(const std::string& path) {
+  std::ifstream stream(std::string(OFFPATH_SOURCE_DIR) + "/" + path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
+  setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1);
+  auto settings = settings_of("");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_EQ(settings->listen.size(), 1u);
+  EXPECT_EQ(settings->listen[0].text(), geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:/run/user/1000/offpath/agent.sock");
+  EXPECT_FALSE(settings->http.has_value());
+  EXPECT_FALSE(settings->pin.has_value());
+  EXPECT_FALSE(settings->name.empty());
+  EXPECT_EQ(settings->profile.name, "none");
+  EXPECT_FALSE(settings->insecure_network);
+  // The table's defaults are the ones the parts have by themselves.
+  EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, mover::MoverOptions{}.memory_bytes_max);
+  EXPECT_EQ(settings->dispatcher.mover.window_bytes, mover::MoverOptions{}.window_bytes);
+  EXPECT_EQ(settings->dispatcher.mover.streams_max, mover::MoverOptions{}.streams_max);
+  EXPECT_EQ(settings->dispatcher.buffers.cached_bytes_max, mover::BufferCacheOptions{}.cached_bytes_max);
+  EXPECT_EQ(settings->dispatcher.buffers.huge_pages, mover::BufferCacheOptions{}.huge_pages);
+  EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, channel::AgentEndOptions{}.pull_slice_bytes);
+  EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);
+  EXPECT_EQ(settings->loop.spin_ns, loop::LoopOptions{}.spin_ns);
+  EXPECT_EQ(settings->jobs.threads, loop::JobPoolOptions{}.threads);
+  EXPECT_EQ(settings->segments.count_max, link::SegmentLimits{}.count_max);
+  EXPECT_EQ(settings->segments.bytes_max, link::SegmentLimits{}.bytes_max);
+}
+
+TEST(SettingsTest, ValuesArriveWhereTheyBelong) {
+  auto settings = settings_of(R"(
+[agent]
+name = "node17"
+listen = ["unix:/tmp/a.sock", "tcp:127.0.0.1:7411"]
+http = "[::1]:9000"
+pin = 1
+profile = "bluefield2"
+[memory]
+bytes_max = "64MiB"
+window = "1MiB"
+[loop]
+spin = "250us"
+[security]
+allow_uids = ["root", "65534"]
+key_file = "/etc/key"
+[log]
+level = "debug"
+)");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_EQ(settings->name, "node17");
+  ASSERT_EQ(settings->listen.size(), 2u);
+  EXPECT_EQ(settings->listen[1].text(), "tcp:127.0.0.1:7411");
+  EXPECT_EQ(settings->http->host, "::1");
+  EXPECT_EQ(settings->http->port, 9000);
+  EXPECT_EQ(settings->pin, 1u);
+  EXPECT_GT(settings->profile.cores, 0u);
+  EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, 64u << 20);
+  EXPECT_EQ(settings->loop.spin_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
+  EXPECT_EQ(settings->log_level, LogLevel::debug);
+}
+
+TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
+  EXPECT_EQ(error_of("[memory]\nbytes_mx = 1\n"),
+            "agent.toml:2: unknown key 'memory.bytes_mx'; the nearest known key is 'memory.bytes_max'");
+  EXPECT_EQ(error_of("\n[log]\nlevel = 'loud'\n"),
+            "agent.toml:3: log.level: 'loud' is none of debug, info, warning, error, off");
+  EXPECT_EQ(error_of("[security]\nallow_uids = ['nobody-has-this-name']\n"),
+            "agent.toml:2: security.allow_uids: there is no user 'nobody-has-this-name'");
+  for (const char* wrong : {"[agent]\nlisten = ['tcp:host']", "[agent]\nhttp = 'somewhere'", "[agent]\nprofile = 'fast'",
+                            "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
+    EXPECT_NE(error_of(wrong).find("agent.toml:2"), std::string::npos) << error_of(wrong);
+  }
+  EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
+}
+
+std::string exposure(std::string_view toml) {
+  auto settings = settings_of(toml);
+  if (!settings) return settings.error().message;
+  auto warnings = check_exposure(*settings);
+  if (!warnings) return "refused: " + warnings.error().message;
+  return fmt::format("{}", fmt::join(*warnings, "; "));
+}
+
+TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
+  EXPECT_EQ(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '127.0.0.1:0'"), "");
+  EXPECT_EQ(exposure("[agent]\nlisten = ['tcp:localhost:0']\n[security]\nkey_file = '/k'"), "");
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:127.0.0.1:0']").find("refused: tcp:127.0.0.1:0: programs that connect"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'").find("refused: tcp:0.0.0.0:0 is reachable"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:[::]:0']\n[security]\nkey_file = '/k'").find("refused"), std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true").find("INSECURE"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'").find("refused: tls:0.0.0.0:0: TLS needs"),
+            std::string::npos);
+  EXPECT_EQ(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'\ntls_key = '/t'\ntls_certificate = '/c'"),
+            "listening beyond this machine at tls:0.0.0.0:0");
+  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true").find("INSECURE"),
+            std::string::npos);
+}
+
+TEST(ConfigurationFilesTest, TheSampleIsInOrder) {
+  const std::string sample = file("packaging/offpath.toml");
+  ASSERT_FALSE(sample.empty());
+  auto settings = settings_of(sample);
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_TRUE(check_exposure(*settings).has_value());
+}
+
+// docs/configuration.md ends with what `offpath-agent --config-reference` prints.
+TEST(ConfigurationFilesTest, TheReferenceInTheDocsIsThisTable) {
+  const std::string page = file("docs/configuration.md");
+  EXPECT_TRUE(page.ends_with(config_reference(agent_keys())))
+      << "write the output of `offpath-agent --config-reference` to the end of docs/configuration.md";
+}
+
+}  // namespace
+}  // namespace offpath::agent

@@ -1,0 +1,173 @@
+#include "agent/status.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "agent/json.h"
+
+namespace offpath::agent {
+
+namespace {
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / second_ns; }
+
+double share(std::uint64_t part, std::uint64_t rest) {
+  return part + rest == 0 ? 0 : static_cast<double>(part) / static_cast<double>(part + rest);
+}
+
+void write_loop(Json& json, const AgentStatus& status) {
+  const loop::LoopCounters& loop = status.loop;
+  json.key("loop").begin_object();
+  json.member("rounds", loop.rounds).member("busy_rounds", loop.busy_rounds).member("sleeps", loop.sleeps);
+  json.member("looks", loop.looks).member("descriptors_ready", loop.descriptors_ready).member("timers_fired", loop.timers_fired);
+  json.member("busy_s", seconds(loop.busy_ns)).member("spinning_s", seconds(loop.spinning_ns));
+  json.member("asleep_s", seconds(loop.asleep_ns)).member("overhead_s", seconds(loop.overhead_ns));
+  json.member("longest_round_s", seconds(loop.longest_round_ns)).end_object();
+  json.key("jobs").begin_object();
+  json.member("started", status.jobs.started).member("finished", status.jobs.finished).member("failed", status.jobs.failed);
+  json.member("waiting", status.jobs.waiting).member("waiting_most", status.jobs.waiting_most).end_object();
+}
+
+void write_memory(Json& json, const AgentStatus& status) {
+  json.key("memory").begin_object();
+  json.member("bytes_max", status.memory_bytes_max).member("used_bytes", status.used_bytes);
+  json.member("promised_bytes", status.mover.promised_bytes).member("free_bytes", status.free_bytes).end_object();
+  const mover::BufferCacheCounters& buffers = status.buffers;
+  json.key("buffers").begin_object();
+  json.member("hits", buffers.hits).member("misses", buffers.misses).member("hit_rate", share(buffers.hits, buffers.misses));
+  json.member("dropped", buffers.dropped).member("cached_bytes", buffers.cached_bytes);
+  json.member("cached_buffers", buffers.cached_buffers).member("cached_bytes_max", status.cached_bytes_max).end_object();
+}
+
+void write_services(Json& json, const AgentStatus& status) {
+  const mover::MoverCounters& mover = status.mover;
+  json.key("mover").begin_object();
+  json.member("sends", mover.sends).member("moves", mover.moves).member("failures", mover.failures);
+  json.member("frames", mover.frames).member("bytes", mover.bytes).member("rows", mover.rows);
+  json.member("streams_open", mover.streams_open).member("operations", mover.operations);
+  json.member("pull_s", seconds(static_cast<std::int64_t>(mover.pull_ns)));
+  json.member("finish_s", seconds(static_cast<std::int64_t>(mover.finish_ns))).end_object();
+  const pool::FrameTableCounters& table = status.table;
+  json.key("table").begin_object();
+  json.member("pools", table.pools).member("frames", table.frames).member("bytes", table.bytes);
+  json.member("puts", table.puts).member("gets", table.gets).member("drops", table.drops);
+  json.member("waiting", table.waiting).member("leases", table.leases).member("written_bytes", table.written_bytes);
+  json.end_object();
+}
+
+void write_channels(Json& json, const AgentStatus& status) {
+  json.key("channels").begin_list();
+  for (const Dispatcher::ChannelStatus& channel : status.channels) {
+    const channel::AgentEndCounters& counters = channel.counters;
+    json.begin_object().member("number", channel.number).member("program", channel.client.program);
+    json.member("user", channel.client.user).member("pid", channel.client.pid);
+    json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
+    json.member("staged", channel.traits.staged).member("reason", channel.traits.reason).member("asleep", channel.asleep);
+    json.member("requests", counters.requests).member("replies", counters.replies).member("failures", counters.failures);
+    json.member("pulls", counters.pulls).member("bytes_pulled", counters.bytes_pulled);
+    json.member("pushes", counters.pushes).member("bytes_pushed", counters.bytes_pushed);
+    json.member("looks", counters.looks).member("wakes_sent", counters.wakes_sent).member("sleeps", counters.sleeps);
+    json.end_object();
+  }
+  json.end_list();
+}
+
+void write_streams_and_pools(Json& json, const AgentStatus& status) {
+  json.key("streams").begin_list();
+  for (const mover::Mover::StreamStatus& stream : status.streams) {
+    json.begin_object().member("name", stream.name).member("program", stream.program).member("pool", stream.pool);
+    json.member("destination", wire::destination_name(stream.destination)).member("rows_max", stream.rows_max);
+    json.member("sent", stream.sent).member("bytes", stream.bytes).member("pulled", stream.pulled);
+    json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).end_object();
+  }
+  json.end_list();
+  json.key("pools").begin_list();
+  for (const pool::FrameTable::PoolStatus& pool : status.pools) {
+    json.begin_object().member("name", pool.name).member("user", pool.user).member("frames", pool.frames);
+    json.member("bytes", pool.bytes).member("rows", pool.rows).end_object();
+  }
+  json.end_list();
+}
+
+}  // namespace
+
+std::shared_ptr<const AgentStatus> StatusBoard::get() {
+  std::unique_lock lock(mutex_);
+  if (closed_) return nullptr;
+  if (status_ && monotonic_ns() - published_at_ < fresh_ns) return status_;
+  const std::uint64_t before = sequence_;
+  if (!asked_) {
+    asked_ = true;
+    ask_();
+  }
+  published_.wait_for(lock, std::chrono::nanoseconds(answer_ns), [&] { return closed_ || sequence_ != before; });
+  return !closed_ && sequence_ != before ? status_ : nullptr;
+}
+
+void StatusBoard::publish(std::shared_ptr<const AgentStatus> status, TimeNs now) {
+  {
+    const std::lock_guard lock(mutex_);
+    status_.swap(status);
+    published_at_ = now;
+    ++sequence_;
+    asked_ = false;
+  }
+  published_.notify_all();
+}
+
+void StatusBoard::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  published_.notify_all();
+}
+
+ProcessUsage process_usage() {
+  ProcessUsage usage;
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto of = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6; };
+  usage.cpu_s = of(used.ru_utime) + of(used.ru_stime);
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::uint64_t* target = word == "VmRSS:" ? &usage.resident_bytes : word == "RssAnon:" ? &usage.own_resident_bytes : nullptr;
+    if (target != nullptr && file >> *target) *target *= 1024;
+    if (word == "Threads:") file >> usage.threads;
+  }
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) usage.descriptors_max = files.rlim_cur;
+  return usage;
+}
+
+std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
+  Json json;
+  json.begin_object().member("name", status.name).member("version", status.version).member("pid", status.pid);
+  json.member("incarnation", fmt::format("{:016x}", status.incarnation));  // more than a double holds
+  json.member("uptime_s", seconds(status.uptime_ns)).member("profile", status.profile);
+  json.key("addresses").begin_list();
+  for (const std::string& address : status.addresses) json.value(address);
+  json.end_list();
+  json.key("process").begin_object();
+  json.member("cpu_s", usage.cpu_s).member("resident_bytes", usage.resident_bytes);
+  json.member("own_resident_bytes", usage.own_resident_bytes).member("threads", usage.threads);
+  json.member("descriptors_max", usage.descriptors_max).end_object();
+  json.key("limits").begin_object();
+  json.member("channels_max", status.channels_max).member("handshakes_max", status.handshakes_max);
+  json.member("streams_max", status.streams_max).end_object();
+  const AcceptorCounters& acceptor = status.acceptor;
+  json.key("acceptor").begin_object();
+  json.member("connections", acceptor.connections).member("welcomed", acceptor.welcomed);
+  json.member("refused", acceptor.refused).member("handshakes", acceptor.handshakes).end_object();
+  write_loop(json, status);
+  write_memory(json, status);
+  write_services(json, status);
+  write_channels(json, status);
+  write_streams_and_pools(json, status);
+  return json.end_object().text() + "\n";
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,80 @@
+// What the agent tells about itself. The loop fills an AgentStatus when asked, at most every 100 ms; everything
+// else, the writing out included, happens on the threads that asked.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "agent/dispatcher.h"
+#include "loop/job_pool.h"
+#include "loop/loop.h"
+
+namespace offpath::agent {
+
+struct AcceptorCounters {
+  std::uint64_t connections = 0, welcomed = 0, refused = 0, handshakes = 0;  // the last: under way
+};
+
+struct AgentStatus {
+  // what never changes
+  std::string name, version, profile;
+  std::vector<std::string> addresses;
+  std::int64_t pid = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t memory_bytes_max = 0, cached_bytes_max = 0, channels_max = 0, handshakes_max = 0, streams_max = 0;
+
+  TimeNs uptime_ns = 0;
+  loop::LoopCounters loop;
+  loop::JobPoolCounters jobs;
+  AcceptorCounters acceptor;
+  mover::MoverCounters mover;
+  mover::BufferCacheCounters buffers;
+  std::uint64_t used_bytes = 0, free_bytes = 0;
+  pool::FrameTableCounters table;
+  std::vector<pool::FrameTable::PoolStatus> pools;
+  std::vector<Dispatcher::ChannelStatus> channels;
+  std::vector<mover::Mover::StreamStatus> streams;
+};
+
+// How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.
+class StatusBoard {
+ public:
+  static constexpr TimeNs fresh_ns = 100 * millisecond_ns;
+  static constexpr TimeNs answer_ns = second_ns;
+
+  // `ask` makes the loop call publish(); it must not block.
+  explicit StatusBoard(std::function<void()> ask) : ask_(std::move(ask)) {}
+
+  // ---- any thread. Null: the loop did not answer, or the board is closed.
+  [[nodiscard]] std::shared_ptr<const AgentStatus> get();
+  // ---- the loop's thread
+  void publish(std::shared_ptr<const AgentStatus> status, TimeNs now);
+  void close();  // nobody waits any more
+
+ private:
+  std::function<void()> ask_;
+  std::mutex mutex_;
+  std::condition_variable published_;
+  std::shared_ptr<const AgentStatus> status_;
+  TimeNs published_at_ = 0;
+  std::uint64_t sequence_ = 0;
+  bool asked_ = false, closed_ = false;
+};
+
+// Of this process, as the kernel counts.
+struct ProcessUsage {
+  double cpu_s = 0;
+  std::uint64_t resident_bytes = 0, own_resident_bytes = 0;  // own: neither files nor shared memory (frames)
+  std::uint64_t threads = 0, descriptors_max = 0;
+};
+[[nodiscard]] ProcessUsage process_usage();
+
+[[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
+// Prometheus' text format, version 0.0.4.
+[[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
+
+}  // namespace offpath::agent
