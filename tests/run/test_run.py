@@ -3,6 +3,7 @@
 import json
 import mmap
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -11,7 +12,6 @@ import polars
 import pyarrow as pa
 import pytest
 import typer
-from click.testing import Result
 from offpath.run import driver, run_command
 from offpath.run.frames import read_frames
 from offpath.run.handover import drive
@@ -22,7 +22,7 @@ ATOMS, STEPS, EVERY = 4000, 20, 5
 ATOM_BYTES = 4 + 4 + 24 + 24
 
 
-def invoke(out: Path, *options: str) -> Result:
+def invoke(out: Path, *options: str) -> Any:
     app = typer.Typer()
     app.command()(run_command)
     return CliRunner().invoke(app, ["--out", str(out), *options])
@@ -60,13 +60,13 @@ def test_every_step_arrives_bit_for_bit(tmp_path: Path, layout: str, snapshot: b
 def compare_readers(path: Path, layout: str) -> None:
     """polars and DuckDB see in the file what pyarrow sees."""
     with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_stream(source).read_all()
-    assert table.num_rows == 5 * ATOMS
-    assert table.schema.names[2:] == (["x", "v"] if layout == "list" else ["x", "y", "z", "vx", "vy", "vz"])
-    in_duckdb = duckdb.sql("select * from table").to_arrow_table()
+        written = pa.ipc.open_stream(source).read_all()
+    assert written.num_rows == 5 * ATOMS
+    assert written.schema.names[2:] == (["x", "v"] if layout == "list" else ["x", "y", "z", "vx", "vy", "vz"])
+    in_duckdb = duckdb.sql("select * from written").to_arrow_table()
     in_polars = polars.read_ipc_stream(path)
-    for name in table.schema.names:
-        expected = np.stack(table[name].to_numpy()) if name in "xv" and layout == "list" else table[name].to_numpy()
+    for name in written.schema.names:
+        expected = np.stack(written[name].to_numpy()) if name in "xv" and layout == "list" else written[name].to_numpy()
         np.testing.assert_array_equal(in_polars[name].to_numpy(), expected)
         seen = in_duckdb[name].to_numpy()
         np.testing.assert_array_equal(np.stack(seen) if seen.dtype == object else seen, expected)

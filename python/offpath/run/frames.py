@@ -87,7 +87,6 @@ def join_batches(step: int, batches: list[pa.RecordBatch]) -> Frame:
 
 def vectors(batch: pa.RecordBatch, name: str) -> NDArray[np.float64]:
     """x or v as (rows, 3): a view for the list layout, gathered from three columns for the other."""
-    column = batch.column(name)
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(-1, 3)
+    if AXES[name][1] not in batch.schema.names:
+        return batch.column(name).flatten().to_numpy().reshape(-1, 3)
     return np.stack([batch.column(axis).to_numpy() for axis in AXES[name]], axis=1)
