@@ -11,6 +11,7 @@
 
 #include "link/connected_pair.h"
 #include "link/sealed_memory.h"
+#include "link/test_certificate.h"
 
 namespace offpath::link {
 namespace {
@@ -482,6 +483,80 @@ TEST_F(Network, AProofOfAnotherConnectionIsRefused) {
   const auto arrival = agent.serve();
   EXPECT_FALSE(arrival.link);
   EXPECT_EQ(arrival.failure.code, Error::denied);
+}
+
+// ---- TLS
+
+class Tls : public Network {
+ protected:
+  void serve_with(const std::string& names) {
+    const std::string private_key = directory.file("private_key");
+    write_test_certificate(certificate, private_key, names);
+    agent.address.kind = Address::Kind::tls;
+    agent.policy.key = std::move(*SharedKey::load(shared_key));
+    agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
+  }
+  const std::string shared_key = key("shared", "the right key of both");
+  const std::string certificate = directory.file("certificate");
+};
+
+TEST_F(Tls, ChecksAuthorityAndAddress) {
+  serve_with("IP:127.0.0.1");
+  auto met = agent.meet({.key_file = shared_key, .tls_ca_file = certificate});
+  ASSERT_TRUE(met.first) << met.first.error().message;
+  EXPECT_NE((*met.first)->traits().reason.find("over TLS"), std::string::npos);
+
+  serve_with("IP:127.0.0.2,DNS:node7");
+  met = agent.meet({.key_file = shared_key, .tls_ca_file = certificate});
+  ASSERT_FALSE(met.first);
+  EXPECT_EQ(met.first.error().code, Error::denied);
+  EXPECT_NE(met.first.error().message.find("certificate is refused: IP address mismatch"), std::string::npos) << met.first.error().message;
+
+  serve_with("IP:127.0.0.1");
+  const std::string other = directory.file("other");
+  write_test_certificate(other, directory.file("other_key"), "IP:127.0.0.1");
+  met = agent.meet({.key_file = shared_key, .tls_ca_file = other});
+  ASSERT_FALSE(met.first);
+  EXPECT_EQ(met.first.error().code, Error::denied);
+  EXPECT_FALSE(met.second.link);
+
+  const auto without = connect(agent.address, {.key_file = shared_key}, soon());
+  ASSERT_FALSE(without);
+  EXPECT_NE(without.error().message.find("tls_ca_file"), std::string::npos) << without.error().message;
+}
+
+TEST_F(Tls, StillNeedsTheKey) {
+  serve_with("IP:127.0.0.1");
+  const auto met = agent.meet({.key_file = key("wrong", "the wrong key of one"), .tls_ca_file = certificate});
+  ASSERT_FALSE(met.first);
+  EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos) << met.first.error().message;
+}
+
+TEST_F(Tls, ACertificateAndAKeyThatDoNotBelongTogether) {
+  serve_with("IP:127.0.0.1");
+  const std::string other = directory.file("other_key");
+  write_test_certificate(directory.file("other"), other, "IP:127.0.0.1");
+  EXPECT_EQ(TlsContext::for_agent(certificate, other).error().code, Error::invalid);
+  EXPECT_EQ(TlsContext::for_agent(shared_key, other).error().code, Error::invalid);
+  EXPECT_EQ(TlsContext::for_host(shared_key).error().code, Error::invalid);
+}
+
+TEST_F(Tls, PlainAndEncryptedDoNotMeet) {
+  serve_with("IP:127.0.0.1");
+  const Address encrypted = agent.address;
+  Address plain = encrypted;
+  plain.kind = Address::Kind::tcp;
+  for (const bool agent_encrypts : {true, false}) {
+    agent.address = agent_encrypts ? encrypted : plain;
+    TestAgent::Arrival arrival;
+    std::thread serving([&] { arrival = agent.serve(); });
+    const auto connected =
+        connect(agent_encrypts ? plain : encrypted, {.key_file = shared_key, .tls_ca_file = certificate}, monotonic_ns() + second_ns);
+    serving.join();
+    EXPECT_FALSE(connected);
+    EXPECT_FALSE(arrival.link);
+    EXPECT_EQ(arrival.failure.code, Error::protocol) << arrival.failure.message;
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "link/connected_pair.h"
+#include "link/test_certificate.h"
 
 namespace offpath::link {
 namespace {
@@ -19,12 +20,16 @@ std::string write_key(TestDirectory& directory, const std::string& name, std::st
   return path;
 }
 
-class TcpLink : public testing::Test {
+// Over TCP, and over TLS.
+class TcpLink : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     key_file = write_key(directory, "key", "a key that both of them know\n");
     agent.policy.key = std::move(*SharedKey::load(key_file));
-    auto [connected, arrival] = agent.meet({.name = "simulation", .key_file = key_file});
+    const std::string certificate = directory.file("certificate"), private_key = directory.file("private_key");
+    write_test_certificate(certificate, private_key, "IP:127.0.0.1");
+    agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
+    auto [connected, arrival] = agent.meet({.name = "simulation", .key_file = key_file, .tls_ca_file = certificate});
     ASSERT_TRUE(connected) << connected.error().message;
     ASSERT_TRUE(arrival.link) << arrival.failure.message;
     host = std::move(*connected);
@@ -51,12 +56,12 @@ class TcpLink : public testing::Test {
 
   TestDirectory directory;
   std::string key_file;
-  TestAgent agent{"tcp:127.0.0.1:0"};
+  TestAgent agent{GetParam() + std::string(":127.0.0.1:0")};
   std::unique_ptr<HostLink> host;
   std::unique_ptr<AgentLink> there;
 };
 
-TEST_F(TcpLink, SaysWhatItIs) {
+TEST_P(TcpLink, SaysWhatItIs) {
   for (const LinkTraits* traits : {&host->traits(), &there->traits()}) {
     EXPECT_EQ(traits->name, "tcp");
     EXPECT_FALSE(traits->one_sided);
@@ -69,7 +74,7 @@ TEST_F(TcpLink, SaysWhatItIs) {
   EXPECT_EQ(host->offer(1, 0).error().code, Error::unsupported);
 }
 
-TEST_F(TcpLink, ReadsAWholePlan) {
+TEST_P(TcpLink, ReadsAWholePlan) {
   std::vector<std::uint32_t> source(1'000'000);
   std::iota(source.begin(), source.end(), 0u);
   ASSERT_TRUE(announce(5, 1, source.data(), source.size() * 4));
@@ -86,7 +91,7 @@ TEST_F(TcpLink, ReadsAWholePlan) {
   for (std::size_t i = 0; i < source.size(); ++i) ASSERT_EQ(target[i], i % 100 == 99 ? 0 : source[i]) << i;
 }
 
-TEST_F(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
+TEST_P(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
   std::vector<std::uint64_t> source(5'000'000);
   std::iota(source.begin(), source.end(), 1ull << 40);
   ASSERT_TRUE(announce(1, 1, source.data(), source.size() * 8));
@@ -104,7 +109,7 @@ TEST_F(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
   EXPECT_EQ(source, target);
 }
 
-TEST_F(TcpLink, RefusesWhatWasNotAnnounced) {
+TEST_P(TcpLink, RefusesWhatWasNotAnnounced) {
   std::vector<std::byte> source(4096), target(8192);
   ASSERT_TRUE(announce(3, 7, source.data(), source.size()));
   EXPECT_EQ(read_one(*there, {4, 1, 0, target.data(), 1}).error().code, Error::unannounced);
@@ -114,7 +119,7 @@ TEST_F(TcpLink, RefusesWhatWasNotAnnounced) {
   EXPECT_TRUE(read_one(*there, {3, 7, 0, target.data(), 4096}));
 }
 
-TEST_F(TcpLink, TheHostChecksWhatTheAgentBelieves) {
+TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
   // The agent's end holds wrong beliefs, as one that was taken over would.
   std::vector<std::byte> source(4096), target(1 << 20);
   ASSERT_TRUE(host->announce_range(3, 7, source.data(), source.size()));
@@ -134,7 +139,7 @@ TEST_F(TcpLink, TheHostChecksWhatTheAgentBelieves) {
   EXPECT_TRUE(read_one(*there, {3, 8, 0, target.data(), 4096}));
 }
 
-TEST_F(TcpLink, FreedMemoryFailsThatReadOnly) {
+TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
   constexpr std::size_t bytes = 4 << 20;
   auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
@@ -156,7 +161,7 @@ TEST_F(TcpLink, FreedMemoryFailsThatReadOnly) {
   munmap(memory, bytes);
 }
 
-TEST_F(TcpLink, WritesToSegments) {
+TEST_P(TcpLink, WritesToSegments) {
   auto memory = host->allocate(8 << 20);
   ASSERT_TRUE(memory);
   const RegionId segment = wire::segment_flag | 1;
@@ -179,7 +184,7 @@ TEST_F(TcpLink, WritesToSegments) {
   EXPECT_EQ(late.error().code, Error::stale);
 }
 
-TEST_F(TcpLink, WritesBecomeVisibleInOrder) {
+TEST_P(TcpLink, WritesBecomeVisibleInOrder) {
   auto& tail = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 128);
   auto& slot = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 8192);
   constexpr std::uint64_t rounds = 2000;
@@ -206,7 +211,7 @@ TEST_F(TcpLink, WritesBecomeVisibleInOrder) {
   EXPECT_EQ(disorder, 0u);
 }
 
-TEST_F(TcpLink, WakesBothWays) {
+TEST_P(TcpLink, WakesBothWays) {
   for (int i = 0; i < 1000; ++i) host->wake();
   await_kind(*there, LinkEvent::Kind::woken);
   pollfd look{host->event_fd(), POLLIN, 0};
@@ -218,7 +223,7 @@ TEST_F(TcpLink, WakesBothWays) {
   EXPECT_EQ(::poll(&look, 1, 0), 0);
 }
 
-TEST_F(TcpLink, WakesFromManyThreadsWhileBytesMove) {
+TEST_P(TcpLink, WakesFromManyThreadsWhileBytesMove) {
   std::vector<std::byte> source(32 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   std::atomic<bool> stop = false;
@@ -233,7 +238,7 @@ TEST_F(TcpLink, WakesFromManyThreadsWhileBytesMove) {
   EXPECT_TRUE(host->look());
 }
 
-TEST_F(TcpLink, ASleepingLoopHearsOfEverything) {
+TEST_P(TcpLink, ASleepingLoopHearsOfEverything) {
   std::vector<std::byte> source(16 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -249,7 +254,7 @@ TEST_F(TcpLink, ASleepingLoopHearsOfEverything) {
   }
 }
 
-TEST_F(TcpLink, ClosingTellsTheOtherEnd) {
+TEST_P(TcpLink, ClosingTellsTheOtherEnd) {
   std::vector<std::byte> source(64 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -267,7 +272,7 @@ TEST_F(TcpLink, ClosingTellsTheOtherEnd) {
   EXPECT_EQ(host->look().error().code, Error::closed);
 }
 
-TEST_F(TcpLink, AgentClosingTellsTheHost) {
+TEST_P(TcpLink, AgentClosingTellsTheHost) {
   there->close();
   pollfd look{host->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&look, 1, 10'000), 1);
@@ -278,7 +283,7 @@ TEST_F(TcpLink, AgentClosingTellsTheHost) {
   EXPECT_EQ(host->announce_segment(wire::segment_flag | 1, *memory, soon()).error().code, Error::peer_lost);
 }
 
-TEST_F(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
+TEST_P(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
   std::vector<std::byte> source(64 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -290,7 +295,7 @@ TEST_F(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
   EXPECT_EQ(host->look().error().code, Error::closed);
 }
 
-TEST_F(TcpLink, AChildThatAbandonsHarmsNobody) {
+TEST_P(TcpLink, AChildThatAbandonsHarmsNobody) {
   const pid_t child = fork();
   if (child == 0) {
     host->abandon();
@@ -305,6 +310,8 @@ TEST_F(TcpLink, AChildThatAbandonsHarmsNobody) {
   ASSERT_TRUE(announce(1, 1, bytes.data(), 64));
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, TcpLink, testing::Values("tcp", "tls"), [](const auto& chosen) { return std::string(chosen.param); });
 
 }  // namespace
 }  // namespace offpath::link

@@ -1,0 +1,43 @@
+// For tests: a self-signed certificate, which is its own authority, and its key.
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#include <cstdio>
+#include <string>
+
+#include "base/status.h"
+
+namespace offpath::link {
+
+// `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost".
+inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file, const std::string& names) {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  OFP_ASSERT(key != nullptr && certificate != nullptr);
+  X509_set_version(certificate, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_NAME* name = X509_get_subject_name(certificate);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("offpath test"), -1, -1, 0);
+  X509_set_issuer_name(certificate, name);
+  X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names.c_str());
+  OFP_ASSERT(extension != nullptr);
+  X509_add_ext(certificate, extension, -1);
+  X509_EXTENSION_free(extension);
+  OFP_ASSERT(X509_sign(certificate, key, EVP_sha256()) > 0);
+  FILE* file = std::fopen(certificate_file.c_str(), "w");
+  OFP_ASSERT(file != nullptr && PEM_write_X509(file, certificate) == 1);
+  std::fclose(file);
+  file = std::fopen(key_file.c_str(), "w");
+  OFP_ASSERT(file != nullptr && PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  std::fclose(file);
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+}
+
+}  // namespace offpath::link
