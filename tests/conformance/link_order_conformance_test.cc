@@ -31,7 +31,7 @@ TEST_P(OrderConformance, APayloadIsThereBeforeItsTail) {
   std::atomic<std::uint64_t> checked = 0;
   std::array<std::uint64_t, words> payload;
   std::uint64_t tail = 0, under_way = 0;
-  bool failed = false;
+  std::atomic<bool> failed = false;
   const auto program = [&] {
     for (std::uint64_t round = 1; round <= rounds(); ++round) {
       if (!pair->until([&] { return word(memory, tail_at).load(std::memory_order_acquire) == round || failed; })) break;
@@ -44,7 +44,9 @@ TEST_P(OrderConformance, APayloadIsThereBeforeItsTail) {
   };
   const auto round = [&] {
     pair->poll();
-    for (; !pair->events.empty(); pair->events.pop_front(), --under_way) failed |= !pair->events.front().status;
+    for (; !pair->events.empty(); pair->events.pop_front(), --under_way) {
+      if (!pair->events.front().status) failed = true;
+    }
     if (under_way > 0 || checked != tail || tail == rounds()) return;
     ++tail;
     for (std::uint64_t i = 0; i < words; ++i) payload[i] = tail * 1000 + i;
