@@ -156,7 +156,9 @@ endfunction()
 # Links by short folder name where there is such a library, and compiles with the project's flags.
 function(offpath_link target scope)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:offpath_flags>)
-  target_link_libraries(${target} ${scope} fmt::fmt-header-only tl::expected Threads::Threads)
+  # fmt's headers only: src/base/format.cc compiles what is behind them, once.
+  target_include_directories(${target} SYSTEM ${scope} $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(${target} ${scope} tl::expected Threads::Threads)
   foreach(dependency IN LISTS ARGN)
     if(TARGET offpath_${dependency})
       target_link_libraries(${target} ${scope} offpath_${dependency})

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "channel/host_end.h"
 
 namespace offpath::channel {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "arrow_message_generated.h"
 
 namespace offpath::frame {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "link/handshake.h"
 #include "link/sealed_memory.h"
 #include "link/tcp_agent_link.h"
