@@ -95,7 +95,8 @@ bool Loop::look(TimeNs now, TimeNs wait) {
     counters_.asleep_ns += woken - now;
     now = woken;
   }
-  next_look_ = now + options_.look_every_ns;
+  // Interrupted, as it is when a stopped process goes on: what waits is found by the next round.
+  next_look_ = ready < 0 ? now : now + options_.look_every_ns;
   bool worked = false;
   for (int i = 0; i < ready; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];

@@ -50,11 +50,11 @@ def test_the_sample_is_in_order() -> None:
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "agent.toml").write_text(text)
-    for more in (["--check-config"], ["--listen", f"unix:{tmp_path}/agent.sock"]):
-        result = run_agent("--config", str(tmp_path / "agent.toml"), *(more if "udp" not in text else more[:1]))
+    for more in (["--check-config"], ["--http", f"unix:{tmp_path}/http.sock"]):
+        result = run_agent("--config", str(tmp_path / "agent.toml"), *more)
         assert result.returncode == 2
         assert said in result.stderr
-        assert not (tmp_path / "agent.sock").exists()
+        assert not (tmp_path / "http.sock").exists()
 
 
 @pytest.mark.parametrize(

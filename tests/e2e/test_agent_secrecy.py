@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +39,31 @@ print("attach", libc.ptrace(16, pid, 0, 0))
 """
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that other users can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="offpath-secrecy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
 def as_user(uid: int, *command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(each) for each in command], user=uid, group=uid, extra_groups=[], capture_output=True, text=True,
         timeout=30, check=False,
     )
+
+
+# Runs as another user; argv: the agent's socket. The frame of a hello, with its descriptor and without content.
+HELLO = """
+import os, socket, struct, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.settimeout(10)
+socket.send_fds(s, [struct.pack("<IHH", 0, 1, 0)], [os.memfd_create("x")])
+print(s.recv(4096))
+"""
 
 
 def some_address(pid: int) -> str:
@@ -54,9 +76,8 @@ def some_address(pid: int) -> str:
 
 @needs_root
 @pytest.mark.parametrize("looker", [USER, STRANGER])
-def test_nobody_looks_into_the_agent(tmp_path: Path, looker: int) -> None:
-    tmp_path.chmod(0o755)
-    home = tmp_path / "home"
+def test_nobody_looks_into_the_agent(open_path: Path, looker: int) -> None:
+    home = open_path / "home"
     home.mkdir()
     os.chown(home, USER, USER)
     process = subprocess.Popen(
@@ -79,20 +100,16 @@ def test_nobody_looks_into_the_agent(tmp_path: Path, looker: int) -> None:
 
 
 @needs_root
-def test_another_user_is_refused_and_told_why(tmp_path: Path) -> None:
-    for directory in [tmp_path, *tmp_path.parents]:
-        if directory.stat().st_uid == 0 and directory.is_relative_to(tmp_path.parents[1]):
-            directory.chmod(0o755)
-    with agent(tmp_path, "--allow-uid", str(USER)) as a:
+def test_another_user_is_refused_and_told_why(open_path: Path) -> None:
+    with agent(open_path, "--allow-uid", str(USER)) as a:
         path = a.ready["address"].removeprefix("unix:")
         assert Path(path).stat().st_mode & 0o777 == 0o666  # who is let in, the handshake decides
-        hello = (
-            "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n"
-            "s.settimeout(10)\ns.sendall(b'\\0\\0\\0\\0\\1\\0\\0\\0')\nprint(s.recv(4096))"
-        )
-        refused = as_user(STRANGER, "/usr/bin/python3", "-c", hello, path)
-        assert f"uid {STRANGER} may not use this agent" in refused.stdout + a.log()
-        assert until(lambda: a.status()["acceptor"]["refused"] == 1)
+        refused = as_user(STRANGER, "/usr/bin/python3", "-c", HELLO, path)
+        assert f"uid {STRANGER} may not use this agent" in refused.stdout, refused
+        assert f"uid {STRANGER} may not use this agent" in a.log()
+        admitted = as_user(USER, "/usr/bin/python3", "-c", HELLO, path)  # and then refused for its empty hello
+        assert "may not use this agent" not in admitted.stdout, admitted
+        assert until(lambda: a.status()["acceptor"]["refused"] == 2)
 
 
 @needs_root
