@@ -118,6 +118,21 @@ TEST(Plan, ColumnsOfOneRecordArrayAreReadOnce) {
   EXPECT_EQ(plan.pulled_bytes, 4800u);
 }
 
+TEST(Plan, ColumnsThatDoNotFitInOneRowAreReadApart) {
+  const auto form =
+      template_of({{.name = "a", .type = Type::int64}, {.name = "b", .type = Type::int64}}, ipc_alignment);
+  for (const std::uint64_t apart : {16, 17}) {
+    BatchView view;
+    const PlainColumn columns[] = {{.address = 0x10000, .stride_bytes = 24},
+                                   {.address = 0x10000 + apart, .stride_bytes = 24}};
+    ASSERT_TRUE(flatten_plain(form->layout, 5, columns, view));
+    Plan plan;
+    ASSERT_TRUE(make_plan(*form, view, {}, plan));
+    EXPECT_EQ(unsound(*form, plan), "");
+    EXPECT_EQ(plan.blocks.size(), apart == 16 ? 1u : 2u);
+  }
+}
+
 TEST(Plan, ValidityWithoutNullsIsNotRead) {
   const auto form = template_of({{.name = "a", .type = Type::int8}});
   const BatchView view{.rows = 16, .nodes = {{16, 0}}, .buffers = {{64, 2}, {128, 16}}};

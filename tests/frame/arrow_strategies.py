@@ -7,7 +7,11 @@ import decimal
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+# A decorator: enough examples, however slow the machine.
+many = settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 
 UNITS = ["s", "ms", "us", "ns"]
 

@@ -11,7 +11,7 @@ import polars
 import pyarrow as pa
 import pytest
 from frame_probe import PAGE, Frame, FrameError, Stream, stitch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_frame_random import assert_same, body_buffers
 
@@ -71,7 +71,7 @@ def test_stream_file_of_many_frames(tmp_path: Path, alignment: int) -> None:
     ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
+@settings(arrow.many, max_examples=50)
 @given(st.lists(arrow.batches(columns_max=2), min_size=1, max_size=1), st.sampled_from([8, PAGE]))
 def test_stream_files_of_random_schemas(tmp_path: Path, batches: list[pa.RecordBatch], alignment: int) -> None:
     batch = batches[0]
@@ -130,6 +130,7 @@ def records(draw: st.DrawFn) -> np.ndarray:
     return made
 
 
+@arrow.many
 @given(records(), st.randoms(use_true_random=False))
 def test_arrays_of_records_are_split(table: np.ndarray, order: object) -> None:
     names = list(table.dtype.names)

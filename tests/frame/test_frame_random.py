@@ -35,6 +35,7 @@ def body_buffers(batch: pa.RecordBatch) -> list[pa.Buffer]:
     return found
 
 
+@arrow.many
 @given(arrow.batches(), st.sampled_from([8, 64, PAGE]))
 def test_equal_in_pyarrow(batch: pa.RecordBatch, alignment: int) -> None:
     frame = Stream(batch.schema, alignment).frame(batch)
@@ -48,12 +49,14 @@ def test_equal_in_pyarrow(batch: pa.RecordBatch, alignment: int) -> None:
     assert look.body % alignment == 0
 
 
+@arrow.many
 @given(arrow.batches())
 def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
     assert_same(batch, read_stream(written_by_pyarrow(batch).to_pybytes()))
 
 
 @pytest.mark.parametrize("reader", [by_polars, by_nanoarrow])
+@arrow.many
 @given(batch=arrow.batches(columns_max=2))
 def test_equal_in_readers_of_streams(reader: Callable[[pa.Buffer], Any], batch: pa.RecordBatch) -> None:
     try:
@@ -63,7 +66,7 @@ def test_equal_in_readers_of_streams(reader: Callable[[pa.Buffer], Any], batch: 
     assert same(reader(Stream(batch.schema).frame(batch).buffer()), expected)
 
 
-@settings(max_examples=50)
+@settings(arrow.many, max_examples=50)
 @given(arrow.batches(arrow.leaf_types, columns_max=3))
 def test_equal_in_duckdb(batch: pa.RecordBatch) -> None:
     batch = batch.rename_columns([f"column {i}" for i in range(batch.num_columns)])
@@ -76,6 +79,7 @@ def test_equal_in_duckdb(batch: pa.RecordBatch) -> None:
     assert by_duckdb(by_pyarrow(frame.buffer())).equals(expected)
 
 
+@arrow.many
 @given(st.lists(arrow.batches(columns_max=2), min_size=1, max_size=1), st.data())
 def test_slices_of_one_batch(batches: list[pa.RecordBatch], data: st.DataObject) -> None:
     batch = batches[0]
