@@ -40,10 +40,10 @@ def draw_times(report: RunReport, axes: Axes) -> None:
     else:
         lines = [
             ("post", "post", None, BLUE, "o"),
-            ("waiting, after computing\nmeanwhile", "waiting", True, CYAN, "D"),
-            ("own again, waiting\nat once", "own_again", False, YELLOW, "s"),
+            ("waiting, after\ncomputing meanwhile", "waiting", True, CYAN, "D"),
+            ("own again,\nif it waits", "own_again", False, YELLOW, "s"),
         ]
-    lines.append(("pyarrow: convert and\nserialise on the host", "serialise", None, RED, "^"))
+    lines.append(("pyarrow on the host:\nconvert and serialise", "serialise", None, RED, "^"))
     labels: list[tuple[float, str, str]] = []
     for label, name, busy, colour, marker in lines:
         chosen = [handover for handover in report.handovers if busy is None or handover.busy == busy]

@@ -115,10 +115,17 @@ def drive_simulation(
     rows_max = simulation.atoms if ranks == 1 else simulation.atoms * 2 // ranks + 1024
     require_room(settings.handovers, simulation.atoms, row_bytes(schema), session.info.memory_bytes_max)
     stream = session.stream(
-        "particles", schema, rows_max=rows_max, destination=settings.destination, pool=pool, ranks=ranks, rank=rank
+        pool.removeprefix("local:/"),
+        schema,
+        rows_max=rows_max,
+        destination=settings.destination,
+        pool=pool,
+        ranks=ranks if ranks > 1 else 0,  # alone, a frame is visible when it is stored, without step_end
+        rank=rank,
     )
     result = RankResult(rank, ranks, simulation.atoms, simulation.cells, str(simulation.input), simulation.version)
     serialiser = HostSerialiser(schema, rows_max * row_bytes(schema))
+    serialiser.serialise(make_columns(simulation.arrays(), settings.layout))  # its first turn loads what it needs
     first_step = simulation.step
     last: Any = None
     for index in range(settings.handovers):

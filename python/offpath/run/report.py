@@ -140,7 +140,7 @@ class RunReport:
         size = bytes_text(self.payload_bytes / len(self.handovers))
         table = Table(title=f"One hand-over of {size}, in the simulation's time", title_justify="left")
         table.add_column("")
-        for name in ("median", "longest", "GB/s", "of pyarrow's"):
+        for name in ("median", "longest", "GB/s", "to pyarrow"):
             table.add_column(name, justify="right")
         serialise = self.times_us("serialise")
 
@@ -151,16 +151,16 @@ class RunReport:
                 table.add_row(label, time_text(median(times)), time_text(max(times)), rate, share, style=style)
 
         if self.settings.snapshot:
-            add("post, which copies into staging: own again at once", self.times_us("post"), True, "bold")
+            add("post, copying: own again at once", self.times_us("post"), True, "bold")
         else:
             add("post", self.times_us("post"), False, "bold")
-            add("own again, waiting at once", self.times_us("own_again", False), True, "bold")
+            add("own again, if it waits", self.times_us("own_again", False), True, "bold")
             add("own again, computing meanwhile *", self.times_us("own_again", True), False)
-            add("  of it computing", self.times_us("meanwhile", True), False, "dim")
-            add("  of it waiting", self.times_us("waiting", True), False)
-            table.caption = f"* {DIAGNOSTICS}, by LAMMPS, from the same arrays; every other pair"
+            add("  computing", self.times_us("meanwhile", True), False, "dim")
+            add("  waiting", self.times_us("waiting", True), False)
+            table.caption = f"* {DIAGNOSTICS}, by LAMMPS from the same arrays"
             table.caption_justify = "left"
-        add("pyarrow: convert and serialise on the host", serialise, True)
+        add("pyarrow on the host", serialise, True)
         return table
 
     def cost_table(self) -> Table:
