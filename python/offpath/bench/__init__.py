@@ -45,11 +45,18 @@ def move_command(
     check: CheckOption = False,
     quick: QuickOption = False,
     sizes_max: SizesOption = "1G",
+    real_time: Annotated[
+        bool,
+        typer.Option("--real-time", help="Before everything else on the machine; for one that is not idle (root)."),
+    ] = False,
 ) -> None:
     """The data movement service: posting, bandwidth, placement, memory; figures 2, 3, 4 and 11 of the SDMS paper."""
     from . import move
 
-    report = move.run(out, "1M" if quick else sizes_max, quick, make_console())
+    try:
+        report = move.run(out, "1M" if quick else sizes_max, quick, real_time, make_console())
+    except PermissionError as error:
+        raise typer.BadParameter(f"not permitted: {error}", param_hint="--real-time") from error
     finish(report, json_path, check)
 
 
