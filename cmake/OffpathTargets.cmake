@@ -146,7 +146,7 @@ function(offpath_python_module name)
     offpath_ask_python(nanobind_ROOT "import nanobind; print(nanobind.cmake_dir())")
     find_package(nanobind CONFIG REQUIRED)
   endif()
-  nanobind_add_module(${name} NB_STATIC NOMINSIZE ${arg_SOURCES})
+  nanobind_add_module(${name} NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/offpath
                         INSTALL_RPATH "${OFFPATH_MODULE_RPATH}")
