@@ -183,7 +183,7 @@ Status LocalAgentLink::hand_over(std::uint64_t ticket, int fd) {
 std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
   if (!lost_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
-    next_look_ = now + look_interval_ns;
+    next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     look();
   }

@@ -236,7 +236,7 @@ std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
   const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ || ++polls_since_look_ >= polls_between_looks;
   if (!lost_ && due) {
-    next_look_ = now + look_interval_ns;
+    next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     look();
   }
