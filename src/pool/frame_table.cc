@@ -53,24 +53,34 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
   --counters_.frames;
-  pool.by_sequence.erase(at->second.sequence);
+  if (!at->second.hidden) pool.by_sequence.erase(at->second.sequence);
   pool.objects.erase(at);
+}
+
+// Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
+void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, Effects& effects) {
+  at->second.hidden = false;
+  at->second.sequence = next_sequence_++;
+  pool.by_sequence.emplace(at->second.sequence, at->first);
+  serve_waiting(name, at->first, at->second.frame, effects);
+}
+
+void FrameTable::keep_newest(Pool& pool, std::uint64_t keep) {
+  while (keep > 0 && pool.by_sequence.size() > keep) remove(pool, pool.objects.find(pool.by_sequence.begin()->second));
 }
 
 Status FrameTable::put(const Place& place, FramePtr frame, TimeNs, Effects& effects) {
   OFP_ASSIGN(Pool* const pool, open(place.pool, place.user));
   Keys keys{place.row_key, place.column_key};
   if (const auto at = pool->objects.find(keys); at != pool->objects.end()) remove(*pool, at);
-  const std::uint64_t sequence = next_sequence_++;
   pool->bytes += frame->bytes;
   counters_.bytes += frame->bytes;
   ++counters_.frames;
   ++counters_.puts;
-  pool->by_sequence.emplace(sequence, keys);
-  pool->objects.emplace(keys, Object{frame, sequence, place.hidden});
-  if (!place.hidden) serve_waiting(place.pool, keys, frame, effects);
-  while (place.keep > 0 && pool->objects.size() > place.keep)
-    remove(*pool, pool->objects.find(pool->by_sequence.begin()->second));
+  const auto added = pool->objects.emplace(std::move(keys), Object{std::move(frame), 0, place.keep, true}).first;
+  if (place.hidden) return {};
+  show(place.pool, *pool, added, effects);
+  keep_newest(*pool, place.keep);
   return {};
 }
 
@@ -93,12 +103,14 @@ void FrameTable::end_step(const std::string& name, const std::string& row_key, s
   step.ended.insert(rank);
   if (step.ended.size() < step.ranks) return;
   pool.steps.erase(row_key);
+  std::uint64_t keep = 0;
   for (auto object = pool.objects.lower_bound({row_key, ""}); object != pool.objects.end() && object->first.first == row_key;
        ++object) {
     if (!object->second.hidden) continue;
-    object->second.hidden = false;
-    serve_waiting(name, object->first, object->second.frame, effects);
+    show(name, pool, object, effects);
+    keep = std::max(keep, object->second.keep);
   }
+  keep_newest(pool, keep);
 }
 
 // ---- channels
@@ -111,11 +123,19 @@ void FrameTable::on_channel_closed(ChannelNumber channel) {
   counters_.leases -= at->second.leases.size();
   channels_.erase(at);
   counters_.waiting -= std::erase_if(waiting_, [channel](const Waiting& each) { return each.channel == channel; });
+  std::erase_if(writes_, [channel](const Write& each) { return each.channel == channel; });
 }
 
-void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd) {
+void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return;
+  const auto asked = std::ranges::find_if(
+      writes_, [&](const Write& each) { return each.channel == channel && each.offer == number; });
+  if (asked != writes_.end()) {
+    const Write write = std::move(*asked);
+    writes_.erase(asked);
+    return begin_write(write, at->second, std::move(fd), effects);
+  }
   at->second.offers.clear();  // one at a time: the host offers, then asks
   at->second.offers.emplace(number, std::move(fd));
 }
@@ -126,7 +146,7 @@ void FrameTable::on_request(ChannelNumber number, const channel::Entry& request,
     case EntryKind::pool_get: return get(channel, request, number, now, effects);
     case EntryKind::pool_list: return list(channel, request, number, effects);
     case EntryKind::pool_drop: return drop(channel, request, number, effects);
-    case EntryKind::pool_write: return write(channel, request, number, effects);
+    case EntryKind::pool_write: return write(channel, request, number, now, effects);
     case EntryKind::release: {
       wire::Release release{};
       if (wire::decode(request.payload, release)) counters_.leases -= channel.leases.erase(release.lease);
@@ -222,11 +242,18 @@ void FrameTable::on_time(TimeNs now, Effects& effects) {
     return true;
   };
   counters_.waiting -= std::erase_if(waiting_, late);
+  std::erase_if(writes_, [&](const Write& write) {
+    if (write.deadline > now) return false;
+    Failure why{Error::invalid, fmt::format("no descriptor was offered under number {}", write.offer)};
+    effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(why)});
+    return true;
+  });
 }
 
 TimeNs FrameTable::next_deadline() const noexcept {
   TimeNs next = never;
   for (const Waiting& waiting : waiting_) next = std::min(next, waiting.deadline);
+  for (const Write& write : writes_) next = std::min(next, write.deadline);
   return next;
 }
 
@@ -245,7 +272,7 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   for (auto at = (*pool)->by_sequence.upper_bound(list.after); at != (*pool)->by_sequence.end(); ++at) {
     const Object& object = (*pool)->objects.at(at->second);
     const auto& [row, column] = at->second;
-    if (object.hidden || !glob_matches(list.row_glob, row) || !glob_matches(list.column_glob, column)) continue;
+    if (!glob_matches(list.row_glob, row) || !glob_matches(list.column_glob, column)) continue;
     bytes += 28 + row.size() + column.size();
     if (bytes > listed_bytes_max) {
       listed.more = true;
@@ -277,25 +304,37 @@ void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNu
   effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped}});
 }
 
-void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
+void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
   const auto refuse = [&](Failure failure) {
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
   };
   wire::PoolWrite write{};
   if (auto status = wire::decode(request.payload, write); !status) return refuse(std::move(status).error());
-  auto pool = existing(std::string(write.pool), channel.user);
-  if (!pool) return refuse(std::move(pool).error());
-  const auto offer = channel.offers.find(write.offer);
-  if (offer == channel.offers.end())
-    return refuse({Error::invalid, fmt::format("no descriptor was offered under number {}", write.offer)});
-  const auto fd = std::make_shared<Fd>(std::move(offer->second));
-  channel.offers.erase(offer);
+  if (auto pool = existing(std::string(write.pool), channel.user); !pool) return refuse(std::move(pool).error());
+  Write asked{number, request.ticket, std::string(write.pool), write.offer, deadline_after(now, limits_.offer_wait_ns)};
+  if (const auto offer = channel.offers.find(write.offer); offer != channel.offers.end()) {
+    Fd fd = std::move(offer->second);
+    channel.offers.erase(offer);
+    return begin_write(asked, channel, std::move(fd), effects);
+  }
+  const auto waits = [number](const Write& each) { return each.channel == number; };
+  if (const auto other = std::ranges::find_if(writes_, waits); other != writes_.end())
+    return refuse({Error::too_large, fmt::format("a write waits for descriptor {}; one at a time, not {} too", other->offer, write.offer)});
+  writes_.push_back(std::move(asked));
+}
+
+void FrameTable::begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects) {
+  auto pool = existing(write.pool, channel.user);
+  if (!pool) {
+    effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
+    return;
+  }
+  const auto fd = std::make_shared<Fd>(std::move(descriptor));
   std::vector<FramePtr> frames;
-  for (const auto& [sequence, keys] : (*pool)->by_sequence)
-    if (const Object& object = (*pool)->objects.at(keys); !object.hidden) frames.push_back(object.frame);
+  for (const auto& [sequence, keys] : (*pool)->by_sequence) frames.push_back((*pool)->objects.at(keys).frame);
   const auto written = std::make_shared<std::uint64_t>(0);
   const std::uint64_t token = next_token_++;
-  transfers_.emplace(token, Transfer{number, request.ticket, {}, written});
+  transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, written});
   effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token),
                                      [frames = std::move(frames), fd, written]() -> Status {
                                        OFP_ASSIGN(*written, write_stream(frames, fd->get()));

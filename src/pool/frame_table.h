@@ -33,6 +33,7 @@ class FrameTable final : public mover::Store {
   struct Limits {
     std::size_t waiting_max = 65536;
     std::size_t leases_max = 65536;  // of one channel
+    TimeNs offer_wait_ns = second_ns;  // for the descriptor of a write that was asked for already
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
 
@@ -48,7 +49,7 @@ class FrameTable final : public mover::Store {
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd);
+  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects);
   void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, Effects& effects);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
@@ -66,8 +67,9 @@ class FrameTable final : public mover::Store {
   using Keys = std::pair<std::string, std::string>;  // row, column
   struct Object {
     FramePtr frame;
-    std::uint64_t sequence;
-    bool hidden;
+    std::uint64_t sequence;  // 0 while hidden
+    std::uint64_t keep;      // as its stream said
+    bool hidden;             // until its step has ended on all ranks
   };
   struct Step {
     std::set<std::uint32_t> ended;
@@ -76,7 +78,7 @@ class FrameTable final : public mover::Store {
   struct Pool {
     uid_t user = 0;
     std::map<Keys, Object> objects;
-    std::map<std::uint64_t, Keys> by_sequence;
+    std::map<std::uint64_t, Keys> by_sequence;  // those readers see, in the order in which they came to
     std::map<std::string, Step> steps;  // not ended on all ranks yet
     std::uint64_t bytes = 0;
   };
@@ -93,6 +95,14 @@ class FrameTable final : public mover::Store {
     std::unordered_map<std::uint64_t, FramePtr> leases;
     std::unordered_map<std::uint64_t, Fd> offers;
   };
+  // The request comes through the ring, its descriptor over the socket: either may be seen first. One for each channel.
+  struct Write {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    std::string pool;
+    std::uint64_t offer;
+    TimeNs deadline;
+  };
   struct Transfer {  // a push, or a job that writes
     ChannelNumber channel;
     std::uint64_t ticket;
@@ -105,16 +115,20 @@ class FrameTable final : public mover::Store {
   void get(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
-  void write(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
+  void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
+  void begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects);
   void answer(const Waiting& waiting, const FramePtr& frame, Effects& effects);
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
   void remove(Pool& pool, std::map<Keys, Object>::iterator at);
+  void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, Effects& effects);
+  void keep_newest(Pool& pool, std::uint64_t keep);
   [[nodiscard]] std::string describe_absence(const Waiting& waiting) const;
 
   Limits limits_;
   std::map<std::string, Pool> pools_;
   std::unordered_map<ChannelNumber, Channel> channels_;
   std::vector<Waiting> waiting_;
+  std::vector<Write> writes_;  // that wait for their descriptors
   std::unordered_map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   FrameTableCounters counters_;

@@ -1,6 +1,7 @@
 #include "pool/frame_table.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 namespace offpath::pool {
 namespace {
@@ -148,6 +149,16 @@ TEST_F(FrameTableTest, KeepLetsTheOldestGo) {
   EXPECT_EQ(cache_->used_bytes(), 2 * 4096u);
 }
 
+TEST_F(FrameTableTest, AStepThatIsNotOverIsNeverPartOfWhatLeaves) {
+  for (const char* step : {"s0", "s1"})
+    for (const char* rank : {"r0", "r1"}) put(step, rank, 4096, 2, true);
+  EXPECT_EQ(table_.counters().frames, 4u) << "hidden frames are not counted by keep";
+  for (const char* step : {"s0", "s1"})
+    for (std::uint32_t rank : {0u, 1u}) table_.end_step("local:/p", step, rank, 2, 0, effects_);
+  EXPECT_EQ(rows("", ""), (Strings{"s1", "s1"}));
+  EXPECT_EQ(table_.counters().frames, 2u);
+}
+
 TEST_F(FrameTableTest, TheSameKeysAreReplaced) {
   put("a", "b", 64);
   put("a", "b", 128);
@@ -180,6 +191,32 @@ TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
   EXPECT_TRUE(denied());
 }
 
+TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
+  put("a", "b");
+  const auto descriptor = [] { return Fd(memfd_create("written", MFD_CLOEXEC)); };
+  table_.on_offer(reader, 1, descriptor(), effects_);
+  EXPECT_TRUE(effects_.empty());
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 1});
+  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+  effects_.clear();
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 2});
+  EXPECT_TRUE(effects_.empty());
+  table_.on_offer(stranger, 2, descriptor(), effects_);
+  EXPECT_TRUE(effects_.empty());
+  table_.on_offer(reader, 2, descriptor(), effects_);
+  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+  EXPECT_EQ(table_.next_deadline(), never);
+  // One that waits is forgotten with its channel, or its pool may be gone when the descriptor comes.
+  effects_.clear();
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 3});
+  ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "*", "*"});
+  effects_.clear();
+  table_.on_channel_closed(reader);
+  EXPECT_EQ(table_.next_deadline(), never);
+  table_.on_offer(reader, 3, descriptor(), effects_);
+  EXPECT_TRUE(effects_.empty());
+}
+
 TEST_F(FrameTableTest, UnknownThingsAreNamed) {
   put("a", "b");
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "c", 0, 0});
@@ -189,6 +226,12 @@ TEST_F(FrameTableTest, UnknownThingsAreNamed) {
   EXPECT_EQ(only<mover::FailEffect>()->failure.message, "there is no pool \"local:/q\"");
   effects_.clear();
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 9});
+  EXPECT_TRUE(effects_.empty());  // its descriptor may still be under way
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 10});
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "a write waits for descriptor 9; one at a time, not 10 too");
+  effects_.clear();
+  EXPECT_EQ(table_.next_deadline(), second_ns);
+  table_.on_time(second_ns, effects_);
   EXPECT_EQ(only<mover::FailEffect>()->failure.message, "no descriptor was offered under number 9");
   EXPECT_EQ(table_.admit("remote:/x", owner).error().code, Error::unsupported);
 }
