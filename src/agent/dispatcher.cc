@@ -120,12 +120,14 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   carry_out(now);
 }
 
-void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs) {
-  pools_.on_offer(channel.number(), number, std::move(fd));
+void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
+  pools_.on_offer(channel.number(), number, std::move(fd), effects_);
+  carry_out(now);
 }
 
 void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
-  log(why.code == Error::closed ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
+  const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // programs end
+  log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
       channel.program(), why.message);
   pools_.on_channel_closed(channel.number());
   mover_.on_channel_closed(channel.number(), now, effects_);
