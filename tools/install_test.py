@@ -1,0 +1,139 @@
+"""What is installed works for a stranger: the C library by pkg-config and find_package, the package by pip."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "release"
+
+PROGRAM = """
+#include <offpath/offpath.h>
+#include <stdio.h>
+int main(void) { return puts(ofp_version()) < 0; }
+"""
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(consumer C)
+find_package(offpath 0.1 REQUIRED)
+add_executable(consumer consumer.c)
+target_link_libraries(consumer PRIVATE offpath::offpath)
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """What a command prints; the test fails with its output if the command does."""
+    result = subprocess.run(
+        [str(word) for word in command], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout.strip()
+
+
+def header_version() -> str:
+    header = (ROOT / "include/offpath/offpath.h").read_text()
+    return ".".join(re.findall(r"#define OFP_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert (BUILD / "build.ninja").exists(), "build it first: ./dev build"
+    prefix = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", BUILD, "--prefix", prefix)
+    return prefix
+
+
+def test_pkg_config(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "consumer.c").write_text(PROGRAM)
+    search = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
+    assert run("pkg-config", "--modversion", "offpath", **search) == header_version()
+    flags = run("pkg-config", "--cflags", "--libs", "offpath", **search).split()
+    run("cc", "-std=c11", tmp_path / "consumer.c", "-o", tmp_path / "consumer", *flags)
+    assert run(tmp_path / "consumer", LD_LIBRARY_PATH=str(prefix / "lib")) == header_version()
+
+
+def test_find_package(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "consumer.c").write_text(PROGRAM)
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path / "build")
+    assert run(tmp_path / "build/consumer") == header_version()
+
+
+def test_only_the_interface_leaves_the_library(prefix: Path) -> None:
+    symbols = {
+        line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library(prefix)).splitlines()
+    }
+    assert symbols
+    assert {symbol for symbol in symbols if not symbol.startswith("ofp_")} == set()
+
+
+def test_every_declared_function_is_there(prefix: Path) -> None:
+    header = re.sub(r"/\*.*?\*/", "", (prefix / "include/offpath/offpath.h").read_text(), flags=re.DOTALL)
+    declared = set(re.findall(r"OFP_API[^;(]*?\b(ofp_\w+)\(", header))
+    exported = {
+        line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library(prefix)).splitlines()
+    }
+    assert declared
+    assert declared - exported == set()
+
+
+def test_the_library_needs_little(prefix: Path) -> None:
+    """libc, libstdc++ and OpenSSL, and what these are made of."""
+    needed = set(re.findall(r"NEEDED.*\[(\w+)", run("readelf", "-d", library(prefix))))
+    assert needed <= {"libc", "libm", "libgcc_s", "libstdc", "libssl", "libcrypto", "ld"}
+
+
+def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
+    """Programs find libraries relative to where they lie, so that the prefix can be moved."""
+    for file in [*(prefix / "bin").iterdir(), library(prefix)]:
+        if file.read_bytes()[:4] != b"\x7fELF":
+            continue
+        for path in re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", run("readelf", "-d", file)):
+            assert all(entry.startswith("$ORIGIN") for entry in path.split(":")), f"{file.name}: {path}"
+
+
+def test_pip_install(tmp_path: Path) -> None:
+    """A wheel made of the sources alone, in an environment that has only what the package requires."""
+    build = ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", tmp_path]
+    run(sys.executable, *build, "--config-settings=cmake.define.OFFPATH_WERROR=ON", ROOT)
+    (wheel,) = tmp_path.glob("offpath-*.whl")
+    assert wheel.name.startswith(f"offpath-{header_version()}-")
+
+    environment = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    (site,) = environment.glob("lib/python3.*/site-packages")
+    (here,) = Path(sys.prefix).glob("lib/python3.*/site-packages")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--prefix",
+        environment,
+        "--ignore-installed",
+        wheel,
+    )
+    # The dependencies are taken from this environment, but not the package itself.
+    for entry in here.iterdir():
+        if not entry.name.startswith("offpath") and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+
+    python = environment / "bin/python"
+    where, version = run(python, "-P", "-c", "import offpath; print(offpath.__file__, offpath.__version__)").split()
+    assert Path(where).is_relative_to(environment)
+    assert version == header_version()
+    assert "agent" in run(environment / "bin/offpath", "--help")
+
+
+def library(prefix: Path) -> Path:
+    return prefix / "lib" / "liboffpath.so"
