@@ -41,19 +41,14 @@ AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPo
 }
 
 AgentHandshake::State AgentHandshake::advance(TimeNs now) {
-  while (state_ == State::pending) {
-    if (now >= deadline_) {
-      refuse(Error::timeout, fmt::format("the handshake was not over after {} ms", handshake_wait_ns / millisecond_ns));
-      break;
-    }
-    auto stepped = step();
-    if (!stepped) {
-      refuse(stepped.error().code, std::move(stepped.error().message));
-      break;
-    }
-    if (*stepped == State::pending) break;
+  if (state_ != State::pending) return state_;
+  auto stepped = step();  // what is there already counts, also after the deadline
+  if (!stepped)
+    refuse(stepped.error().code, std::move(stepped.error().message));
+  else if (*stepped != State::pending)
     state_ = *stepped;
-  }
+  else if (now >= deadline_)
+    refuse(Error::timeout, fmt::format("the handshake was not over after {} ms", handshake_wait_ns / millisecond_ns));
   return state_;
 }
 

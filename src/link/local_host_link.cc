@@ -58,8 +58,11 @@ Status LocalHostLink::announce_segment(RegionId segment, const SegmentMemory& me
       acknowledged_.erase(at);
       return {};
     }
-    if (monotonic_ns() >= deadline)
+    if (monotonic_ns() >= deadline) {
+      given_up_.push_back(segment);
+      retire_segment(segment);  // for when the agent comes to it
       return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
+    }
     wait(deadline);
   }
 }
@@ -114,7 +117,10 @@ Status LocalHostLink::take_frame(const ControlSocket::Frame& frame) {
     case ControlType::wake: return {};
     case ControlType::segment_ok: {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
-      acknowledged_.push_back(segment);
+      if (const auto late = std::ranges::find(given_up_, segment); late != given_up_.end())
+        given_up_.erase(late);
+      else
+        acknowledged_.push_back(segment);
       return {};
     }
     case ControlType::descriptor: {
@@ -169,6 +175,7 @@ void LocalHostLink::abandon() {
 }
 
 void LocalHostLink::close() {
+  if (getpid() != owner_) return abandon();  // a child that was never told: the connection is its parent's
   socket_.shut_down();
   socket_.close();
   agent_.pidfd.reset();

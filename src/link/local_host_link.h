@@ -3,6 +3,8 @@
 // because a host could make an eventfd block the agent that writes to it.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <deque>
 #include <optional>
@@ -53,7 +55,9 @@ class LocalHostLink final : public HostLink {
   wire::Welcome welcome_;
   LinkTraits traits_;
   Fd events_;  // an epoll of the socket and the agent's pidfd
+  const pid_t owner_ = getpid();
   std::vector<RegionId> acknowledged_;                      // segments, until announce_segment asks
+  std::vector<RegionId> given_up_;                          // those nobody will ask for
   std::deque<std::pair<std::uint64_t, Fd>> descriptors_;    // handed over, until take_descriptor asks
   std::atomic<bool> output_waits_ = false;                  // wait() runs without the channel's lock
   std::optional<Failure> lost_;

@@ -138,13 +138,37 @@ TEST(AgentKilled, IsNoticedThoughItsChildHoldsTheSocket) {
   kill(static_cast<pid_t>(board->grandchild.load()), SIGKILL);
 }
 
-TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadline) {
+TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadlineAndMayBeTriedAgain) {
+  TestAgent agent;
+  auto [connected, arrival] = agent.meet();
+  ASSERT_TRUE(connected && arrival.link);
+  HostLink& host = **connected;
+  auto first = host.allocate(4096), second = host.allocate(8192);
+  ASSERT_TRUE(first && second);
+  const RegionId segment = wire::segment_flag | 1;
+  EXPECT_EQ(host.announce_segment(segment, *first, monotonic_ns() + millisecond_ns).error().code, Error::timeout);
+  std::thread going_on([&] { EXPECT_TRUE(host.announce_segment(segment, *second, soon())); });
+  const TimeNs deadline = soon();
+  std::array<LinkEvent, 4> events;
+  while (arrival.link->mapped(segment).size() != 8192 && monotonic_ns() < deadline) arrival.link->poll(monotonic_ns(), events);
+  going_on.join();
+  EXPECT_EQ(arrival.link->mapped(segment).size(), 8192u);
+}
+
+// A child that knows nothing of channels, and destroys what it inherited.
+TEST(ForkedChild, ThatWasNeverToldLeavesTheConnectionToItsParent) {
   TestAgent agent;
   auto [host, arrival] = agent.meet();
   ASSERT_TRUE(host && arrival.link);
-  auto memory = (*host)->allocate(4096);
-  ASSERT_TRUE(memory);
-  EXPECT_EQ((*host)->announce_segment(wire::segment_flag | 1, *memory, monotonic_ns() + millisecond_ns).error().code, Error::timeout);
+  const pid_t child = fork();
+  if (child == 0) {
+    host->reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  (*host)->wake();
+  await_kind(*arrival.link, LinkEvent::Kind::woken);
+  EXPECT_TRUE((*host)->look());
 }
 
 TEST(SharedMemory, CannotBeTakenBack) {

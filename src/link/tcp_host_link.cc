@@ -50,7 +50,7 @@ Status TcpHostLink::announce_segment(RegionId segment, const SegmentMemory& memo
   wire::encode(wire::SegmentNotice{segment, memory.length(), 0, 0}, payload);
   auto announced = server_->send(ControlType::segment, payload);
   if (announced) announced = server_->await_acknowledgement(segment, deadline);
-  if (!announced) server_->detach(segment, 0);
+  if (!announced) retire_segment(segment);  // the agent may still come to it
   return announced;
 }
 
@@ -102,6 +102,7 @@ void TcpHostLink::abandon() {
 }
 
 void TcpHostLink::close() {
+  if (getpid() != owner_) return abandon();  // a child that was never told: the connection is its parent's
   if (!abandoned_) server_->stop();
 }
 

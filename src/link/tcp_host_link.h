@@ -9,8 +9,7 @@
 // wake that finds the socket busy is left to whoever holds it.
 #pragma once
 
-#include <pthread.h>
-#include <sys/uio.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -52,6 +51,7 @@ class TcpHostLink final : public HostLink {
   wire::Welcome welcome_;
   LinkTraits traits_;
   std::unique_ptr<TcpServer> server_;
+  const pid_t owner_ = getpid();
   bool abandoned_ = false;
 };
 

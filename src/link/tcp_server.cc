@@ -152,7 +152,10 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
       {
         const std::lock_guard lock(state_);
-        acknowledged_.push_back(segment);
+        if (const auto late = std::ranges::find(given_up_, segment); late != given_up_.end())
+          given_up_.erase(late);
+        else
+          acknowledged_.push_back(segment);
       }
       changed_.notify_all();
       return {};
@@ -502,10 +505,12 @@ Status TcpServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(state_);
   const auto there = [&] { return lost_ || std::ranges::find(acknowledged_, segment) != acknowledged_.end(); };
-  if (deadline == never)
+  if (deadline == never) {
     changed_.wait(lock, there);
-  else if (!changed_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)), there))
+  } else if (!changed_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)), there)) {
+    given_up_.push_back(segment);
     return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
+  }
   if (lost_) return tl::unexpected<Failure>(*lost_);
   acknowledged_.erase(std::ranges::find(acknowledged_, segment));
   return {};

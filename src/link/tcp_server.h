@@ -75,6 +75,7 @@ class TcpServer {
   std::mutex state_;
   std::condition_variable changed_;
   std::vector<RegionId> acknowledged_;
+  std::vector<RegionId> given_up_;  // acknowledgements nobody will ask for
   std::optional<Failure> lost_;
 
   Fd event_;  // towards the program
