@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -45,18 +46,18 @@ def move_command(
     check: CheckOption = False,
     quick: QuickOption = False,
     sizes_max: SizesOption = "1G",
-    real_time: Annotated[
-        bool,
-        typer.Option("--real-time", help="Before everything else on the machine; for one that is not idle (root)."),
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="Ahead of everything else, for a machine that is not idle (control groups).")
     ] = False,
 ) -> None:
     """The data movement service: posting, bandwidth, placement, memory; figures 2, 3, 4 and 11 of the SDMS paper."""
-    from . import move
+    from . import control_group, move
 
     try:
-        report = move.run(out, "1M" if quick else sizes_max, quick, real_time, make_console())
-    except PermissionError as error:
-        raise typer.BadParameter(f"not permitted: {error}", param_hint="--real-time") from error
+        with control_group.ahead_of_others() if ahead else nullcontext():
+            report = move.run(out, "1M" if quick else sizes_max, quick, make_console())
+    except control_group.ControlGroupError as error:
+        raise typer.BadParameter(str(error), param_hint="--ahead") from error
     finish(report, json_path, check)
 
 

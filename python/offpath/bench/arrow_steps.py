@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import bluefield_profile, figures
+from . import control_group, figures
 from .programs import ProgramError, default_cores, run_program
 from .report import Claim, Report, Series
 
@@ -44,11 +44,9 @@ def run(out: Path, sizes_max: str, quick: bool, agent: bool, console: Console) -
 def measure_agent(report: Report, arguments: list[str]) -> str:
     """Adds the agent's series; returns why there are none, or an empty string."""
     try:
-        with bluefield_profile.quota_group() as group:
-            bluefield_profile.check_quota(group)
-            launcher = bluefield_profile.quota_launcher(group)
+        with control_group.bluefield_quota() as launcher:
             report.absorb(run_program("bench_arrow_steps", [*arguments, "--place", "agent"], launcher=launcher))
-    except (bluefield_profile.QuotaError, ProgramError) as error:
+    except (control_group.ControlGroupError, ProgramError) as error:
         return str(error)
     return ""
 

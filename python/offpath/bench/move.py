@@ -21,8 +21,6 @@ from .agent_process import AgentProcess, AgentUnavailableError
 from .programs import ProgramError, default_cores, run_program
 from .report import Claim, Report
 
-REAL_TIME_PRIORITY = 10
-
 # Every claim of the table: name, unit, target. What no part reports is shown as not holding, with the reason.
 CLAIMS = [
     ("move.post_ns_p50", "ns", "<= 400 ns"),
@@ -65,13 +63,8 @@ class Setting:
         return [*cores, "--sizes-max", self.sizes_max, *quick, *others]
 
 
-def run(out: Path, sizes_max: str, quick: bool, real_time: bool, console: Console) -> Report:
-    """Runs every part, prints the table and draws the figures into ``out``. Returns the report.
-
-    ``real_time``: host programs, agent and peers run before everything else on their cores. Raises PermissionError.
-    """
-    if real_time:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))  # inherited by all that is started
+def run(out: Path, sizes_max: str, quick: bool, console: Console) -> Report:
+    """Runs every part, prints the table and draws the figures into ``out``. Returns the report."""
     host_core, agent_core = default_cores()
     setting = Setting(host_core, agent_core, sizes_max, quick)
     report = Report("move")

@@ -1,0 +1,72 @@
+"""How much of a core processes get, by control groups of versions 1 and 2.
+
+Two uses: a process as slow as a SmartNIC's cores, and a benchmark that goes ahead of everything else on its machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+# A BlueField-2 core converts Arrow data at a median of 1/4.8 of a host core's speed (SDMS paper, figure 9): 20 % of
+# one core. The period is short, so that benchmarks of milliseconds see the quota.
+QUOTA_US = 1_000
+PERIOD_US = 5_000
+V1_ROOT = Path("/sys/fs/cgroup/cpu")
+V2_ROOT = Path("/sys/fs/cgroup")
+
+
+class ControlGroupError(RuntimeError):
+    """Control groups are not there or not permitted; the message says which file refused."""
+
+
+@contextmanager
+def control_group(v1: Mapping[str, int], v2: Mapping[str, str]) -> Iterator[Path]:
+    """A group with these files set, the ones of the version there is; removed at the end. Raises ControlGroupError."""
+    unified = (V2_ROOT / "cgroup.controllers").exists()
+    group = (V2_ROOT if unified else V1_ROOT) / f"offpath-bench-{os.getpid()}"
+    try:
+        if unified:
+            (V2_ROOT / "cgroup.subtree_control").write_text("+cpu")
+        group.mkdir()
+    except OSError as error:
+        raise ControlGroupError(f"no control group: {error}") from error
+    try:
+        try:
+            for name, value in (v2 if unified else v1).items():
+                (group / name).write_text(str(value))
+        except OSError as error:
+            raise ControlGroupError(f"no control group: {error}") from error
+        yield group
+    finally:
+        group.rmdir()
+
+
+@contextmanager
+def bluefield_quota() -> Iterator[list[str]]:
+    """Words before a command that start it under a BlueField-2's quota. Raises ControlGroupError."""
+    v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US}
+    with control_group(v1, {"cpu.max": f"{QUOTA_US} {PERIOD_US}"}) as group:
+        # A shell joins the group and becomes the program.
+        launcher = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
+        done = subprocess.run([*launcher, "true"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ControlGroupError(f"no control group: {done.stderr.strip()}")
+        yield launcher
+
+
+@contextmanager
+def ahead_of_others() -> Iterator[None]:
+    """This process and all it starts get their cores before others do. Raises ControlGroupError."""
+    with control_group({"cpu.shares": 262_144}, {"cpu.weight": "10000"}) as group:
+        try:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+        except OSError as error:
+            raise ControlGroupError(f"no control group: {error}") from error
+        try:
+            yield
+        finally:
+            (group.parent / "cgroup.procs").write_text(str(os.getpid()))
