@@ -97,6 +97,12 @@ bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexc
   return payload_bytes <= wire::entry_bytes_max && used + wire::slots_for(payload_bytes) + spare <= layout_.request_slots;
 }
 
+void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
+  // The agent's core has these lines; they come while the request is composed.
+  __builtin_prefetch(memory_ + ChannelLayout::agent_line);
+  requests_.prefetch(payload_bytes);
+}
+
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
   store_word(memory_ + ChannelLayout::tail_line, requests_.position());

@@ -91,6 +91,8 @@ class HostEnd {
     std::unique_lock<std::mutex> lock;
   };
   [[nodiscard]] Posting begin() { return Posting(mutex_); }
+  // A request of about that many bytes is being composed.
+  void expect(Posting&, std::uint64_t payload_bytes) const noexcept;
 
   // Names [address, address + length) as part of announced memory or of a segment; Error::unannounced if it is in
   // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.

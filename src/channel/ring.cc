@@ -1,27 +1,68 @@
 #include "channel/ring.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
 
 namespace offpath::channel {
 
 using wire::Slot;
 
+namespace {
+
+// The header as the two words it begins with; its checksum is the upper half of the first.
+std::uint64_t first_word(std::uint64_t position, std::uint32_t slots) noexcept {
+  return static_cast<std::uint32_t>((position >> std::countr_zero(slots)) + 1);
+}
+
+std::uint64_t second_word(std::uint64_t ticket, std::uint8_t kind, std::uint8_t flags, std::uint64_t length) noexcept {
+  return static_cast<std::uint32_t>(ticket) | static_cast<std::uint64_t>(kind) << 32 |
+         static_cast<std::uint64_t>(flags) << 40 | length << 48;
+}
+static_assert(offsetof(wire::SlotHeader, lap) == 0 && offsetof(wire::SlotHeader, crc32c) == 4 &&
+              offsetof(wire::SlotHeader, ticket_low) == 8 && offsetof(wire::SlotHeader, kind) == 12 &&
+              offsetof(wire::SlotHeader, flags) == 13 && offsetof(wire::SlotHeader, length) == 14);
+
+// The bytes from `from` on, `length` (at most 8) of them, the rest zero.
+std::uint64_t word_at(const std::byte* from, std::size_t length) noexcept {
+  if (length >= 8) return load<std::uint64_t>(from);
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < length; ++i) word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+  return word;
+}
+
+}  // namespace
+
+void RingWriter::prefetch(std::uint64_t payload_bytes) const noexcept {
+#if defined(__x86_64__)
+  const std::uint64_t count = wire::slots_for(payload_bytes);
+  for (std::uint64_t i = 0; i < count; ++i)
+    asm volatile("prefetchw %0" : : "m"(memory_[((position_ + i) & (slots_ - 1)) * wire::slot_bytes]));
+#else
+  (void)payload_bytes;
+#endif
+}
+
+// In words, each written and read as a whole: a load that covers several smaller stores would wait until these have left
+// the processor's store buffer, where they stand behind the slots before, whose lines the agent's core still holds.
 void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept {
+  constexpr std::size_t words_count = wire::slot_bytes / 8;
   const std::uint64_t count = wire::slots_for(payload.size());
+  const std::byte* from = payload.data();
+  std::size_t left = payload.size();
   for (std::uint64_t i = 0; i < count; ++i, ++position_) {
-    // Composed here and copied as a whole: the checksum then runs over registers' worth of known bytes, and
-    // the other side never sees a slot half filled with a valid header.
-    Slot slot{};
-    const std::size_t at = i * wire::slot_payload_bytes;
-    const std::size_t length = std::min<std::size_t>(payload.size() - at, wire::slot_payload_bytes);
-    slot.header.lap = static_cast<std::uint32_t>(position_ / slots_ + 1);
-    slot.header.ticket_low = static_cast<std::uint32_t>(ticket);
-    slot.header.kind = kind;
-    slot.header.flags = static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == count ? wire::slot_last : 0));
-    slot.header.length = static_cast<std::uint8_t>(length);
-    if (length != 0) std::memcpy(slot.payload, payload.data() + at, length);
-    slot.header.crc32c = crc32c(std::as_bytes(std::span(&slot, 1)));
-    std::memcpy(memory_ + (position_ & (slots_ - 1)) * wire::slot_bytes, &slot, sizeof slot);
+    const std::size_t length = std::min<std::size_t>(left, wire::slot_payload_bytes);
+    const auto flags = static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == count ? wire::slot_last : 0));
+    std::uint64_t words[words_count] = {first_word(position_, slots_), second_word(ticket, kind, flags, length)};
+    for (std::size_t word = 0; word < wire::slot_payload_bytes / 8; ++word)
+      words[2 + word] = 8 * word < length ? word_at(from + 8 * word, length - 8 * word) : 0;
+    words[0] |= static_cast<std::uint64_t>(crc32c(std::as_bytes(std::span(words)))) << 32;
+    auto* slot = reinterpret_cast<std::uint64_t*>(memory_ + (position_ & (slots_ - 1)) * wire::slot_bytes);
+    for (std::size_t word = 0; word < words_count; ++word)
+      std::atomic_ref<std::uint64_t>(slot[word]).store(words[word], std::memory_order_relaxed);
+    from += length;
+    left -= length;
   }
 }
 

@@ -29,6 +29,8 @@ class RingWriter {
   [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t head) const noexcept {
     return wire::slots_for(payload_bytes) <= slots_ - used(head);
   }
+  // Asks for the lines of the next entry's slots, which the reader's core has: they come while the payload is composed.
+  void prefetch(std::uint64_t payload_bytes) const noexcept;
   // The caller has checked fits() and entry_slots_max.
   void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept;
 

@@ -100,6 +100,28 @@ Status probe(Connection& connection, std::int64_t wait_ns, std::int64_t* seen_ns
 
 }  // namespace
 
+void Connection::close(std::int64_t wait_ns) {
+  const TimeNs give_up = deadline(wait_ns);
+  std::vector<std::uint32_t> streams;
+  {
+    const std::lock_guard lock(own_mutex_);
+    streams.swap(open_streams_);
+  }
+  for (const std::uint32_t stream : streams)
+    if (end.now() < give_up) (void)end.close_stream(stream, give_up);
+  end.close(std::max<TimeNs>(0, give_up - end.now()));
+}
+
+void Connection::add_stream(std::uint32_t number) {
+  const std::lock_guard lock(own_mutex_);
+  open_streams_.push_back(number);
+}
+
+void Connection::remove_stream(std::uint32_t number) {
+  const std::lock_guard lock(own_mutex_);
+  std::erase(open_streams_, number);
+}
+
 void Connection::remember(HostEnd::RangeName range) {
   std::optional<HostEnd::RangeName> oldest;
   {
@@ -130,7 +152,7 @@ int ofp_connect(const char* address, const ofp_connect_options* options, ofp_cha
 void ofp_close(ofp_channel* channel) {
   if (channel == nullptr) return;
   // A child only gives up its copies; the parent's channel lives on.
-  if (channel->connection->here()) channel->connection->end.close(close_wait_ns);
+  if (channel->connection->here()) channel->connection->close(close_wait_ns);
   delete channel;
 }
 

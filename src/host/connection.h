@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "channel/host_end.h"
 #include "host/report.h"
@@ -36,6 +37,11 @@ struct Connection {
   }
   [[nodiscard]] TimeNs deadline(std::int64_t wait_ns) const { return deadline_after(end.now(), wait_ns); }
 
+  // Closes what streams are still open, so that their names are free when this returns; then the channel.
+  void close(std::int64_t wait_ns);
+  void add_stream(std::uint32_t number);
+  void remove_stream(std::uint32_t number);
+
   // A send has announced `range`; withdraws the oldest such ranges that nothing uses if there are too many.
   void remember(HostEnd::RangeName range);
 
@@ -46,6 +52,7 @@ struct Connection {
  private:
   std::mutex own_mutex_;
   std::deque<HostEnd::RangeName> own_ranges_;
+  std::vector<std::uint32_t> open_streams_;
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;

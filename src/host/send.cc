@@ -81,9 +81,10 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
 Status Stream::name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
                             const SendRequest& request) {
   HostEnd& end = connection_->end;
+  const std::size_t count = columns_.size();
+  end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
   const bool as_they_are = bytes_as_they_are();
   std::uint64_t charge = charge_base_, span_bytes = 0;
-  const std::size_t count = columns_.size();
   for (std::size_t i = 0; i < count; ++i) {
     const PlainColumn& column = columns_[i];
     const std::uint32_t stride = strides[i] == column.row_bytes && !column.boolean ? 0 : strides[i];
@@ -122,6 +123,28 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
   return {};
 }
 
+// What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so that
+// the agent sees one range and reads the array once.
+Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, const std::uint32_t* strides,
+                                 std::uint64_t rows) const {
+  const auto begin_of = [&](std::size_t i) { return static_cast<const std::byte*>(data[i]); };
+  const std::byte* begin = begin_of(column);
+  const std::byte* end = begin + columns_[column].span_bytes(rows, strides[column]);
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::uint64_t span = columns_[i].span_bytes(rows, strides[i]);
+      if (data[i] == nullptr || span == 0) continue;
+      const std::byte* const other = begin_of(i);
+      if (other >= end || other + span <= begin || (other >= begin && other + span <= end)) continue;
+      begin = std::min(begin, other);
+      end = std::max(end, other + span);
+      grew = true;
+    }
+  }
+  return {begin, static_cast<std::uint64_t>(end - begin)};
+}
+
 Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::uint32_t* strides, const SendRequest& request) {
   HostEnd& end = connection_->end;
   std::vector<HostEnd::RangeName> announced;
@@ -131,9 +154,9 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     Status named = name_columns(posting, data, strides, request);
     // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
     while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
-      const std::size_t i = missing_;
+      const Extent extent = extent_of(missing_, data, strides, request.rows);
       std::uint32_t hint = 0;
-      OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, data[i], columns_[i].span_bytes(request.rows, strides[i]), hint));
+      OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, extent.begin, extent.bytes, hint));
       announced.push_back({name.region, name.generation});
       named = name_columns(posting, data, strides, request);
     }

@@ -177,6 +177,7 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
   open.pool = pool.empty() ? std::string_view(default_pool) : pool;
   open.schema = encoded;
   OFP_ASSIGN(const wire::Opened opened, connection->end.open_stream(open, connection->deadline(open_wait_ns)));
+  connection->add_stream(open.stream);
   stream->connection_ = std::move(connection);
   stream->number_ = open.stream;
   stream->charge_base_ = opened.charge_base;
@@ -185,6 +186,7 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
 
 Status Stream::close(std::int64_t wait_ns) {
   OFP_TRY(connection_->here());
+  connection_->remove_stream(number_);
   // Even who does not want to wait for leases needs the agent's answer.
   const std::int64_t wait = wait_ns < 0 ? wait_ns : std::max(wait_ns, close_wait_min_ns);
   OFP_TRY(connection_->end.close_stream(number_, connection_->deadline(wait)));

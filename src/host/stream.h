@@ -102,6 +102,12 @@ class Stream {
                                                    const SendRequest& request);
   [[nodiscard]] Status name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
                                     const SendRequest& request);
+  struct Extent {
+    const std::byte* begin;
+    std::uint64_t bytes;
+  };
+  [[nodiscard]] Extent extent_of(std::size_t column, const void* const* data, const std::uint32_t* strides,
+                                 std::uint64_t rows) const;
   [[nodiscard]] std::string name_of_buffer(std::size_t index) const;
 
   // A request of any form: names or copies its sources, lets `build` append the payload for their names, posts it.

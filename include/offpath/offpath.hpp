@@ -1,0 +1,371 @@
+// Offpath for C++: offpath.h with owners and exceptions. Header only; link with liboffpath.
+//
+//     offpath::Channel channel("unix:/run/offpath/agent.sock");
+//     offpath::Stream particles(channel, "particles", {{"id", "i"}, {"x", "+w:3g"}}, {.rows_max = n});
+//     const auto ticket = particles.send({id.data(), x.data()}, n, {"step0", "rank0"});
+//     ... compute on something else ...
+//     particles.wait_pulled(ticket);                         // id and x are mine again
+//     offpath::Frame frame = channel.get("local:/particles", {"step0", "rank0"}, std::chrono::seconds(1));
+//
+// Every type is move-only and owns one handle; what was made from a channel keeps it alive. Errors are thrown as
+// offpath::Error. Times are durations; offpath::forever waits without end.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef OFFPATH_OFFPATH_HPP
+#define OFFPATH_OFFPATH_HPP
+
+#include <offpath/offpath.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace offpath {
+
+// What a call of the C interface returned: its code and a message that names the field and both values.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const ofp_error& error)
+      : std::runtime_error(error.message), code_(static_cast<ofp_code>(error.code)) {}
+  [[nodiscard]] ofp_code code() const noexcept { return code_; }
+
+ private:
+  ofp_code code_;
+};
+
+using Wait = std::chrono::nanoseconds;
+inline constexpr Wait forever{OFP_FOREVER};
+
+// Where an object lies in its pool.
+struct Key {
+  std::string row;
+  std::string column;
+};
+
+namespace detail {
+
+template <class Call>
+void call(Call&& make) {
+  ofp_error error{};
+  if (make(&error) != OFP_OK) throw Error(error);
+}
+
+struct Release {
+  void operator()(ofp_range* range) const noexcept { (void)ofp_range_retire(range, 1'000'000'000, nullptr); }
+  void operator()(ofp_segment* segment) const noexcept { ofp_free(segment); }
+  void operator()(ofp_stream* stream) const noexcept { (void)ofp_stream_close(stream, 1'000'000'000, nullptr); }
+  void operator()(ofp_frame* frame) const noexcept { ofp_frame_release(frame); }
+  void operator()(ofp_listing* listing) const noexcept { ofp_listing_free(listing); }
+};
+template <class Handle>
+using Owned = std::unique_ptr<Handle, Release>;
+using SharedChannel = std::shared_ptr<ofp_channel>;
+
+}  // namespace detail
+
+// An object read from the agent, as read-only bytes. On one machine they are the agent's own pages, leased until this
+// is destroyed.
+class Frame {
+ public:
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {static_cast<const std::byte*>(ofp_frame_data(frame_.get())), ofp_frame_bytes(frame_.get())};
+  }
+  [[nodiscard]] std::uint64_t rows() const noexcept { return ofp_frame_rows(frame_.get()); }
+  [[nodiscard]] bool is_arrow() const noexcept { return ofp_frame_is_arrow(frame_.get()) != 0; }  // an Arrow IPC stream
+  [[nodiscard]] bool mapped() const noexcept { return ofp_frame_mapped(frame_.get()) != 0; }
+
+ private:
+  friend class Channel;
+  Frame(detail::SharedChannel channel, ofp_frame* frame) : channel_(std::move(channel)), frame_(frame) {}
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_frame> frame_;
+};
+
+struct Entry {
+  Key key;
+  std::uint64_t bytes, rows, sequence;
+};
+
+struct ConnectOptions {
+  std::string name{};         // what the agent calls this program; empty: the program's own name
+  std::string key_file{};     // empty: OFFPATH_KEY_FILE
+  std::string tls_ca_file{};  // empty: OFFPATH_TLS_CA_FILE
+  Wait wait{std::chrono::seconds(5)};
+  std::uint32_t request_ring_slots = 0;
+  std::uint64_t staging_bytes_max = 0;
+  bool force_staging = false;
+};
+
+// One connection with an agent. Usable from several threads; a forked child opens its own.
+class Channel {
+ public:
+  // `address` empty: OFFPATH_AGENT.
+  explicit Channel(const std::string& address = {}, const ConnectOptions& options = {}) {
+    const auto text = [](const std::string& given) { return given.empty() ? nullptr : given.c_str(); };
+    ofp_connect_options c{};
+    c.struct_bytes = sizeof c;
+    c.name = text(options.name);
+    c.key_file = text(options.key_file);
+    c.tls_ca_file = text(options.tls_ca_file);
+    c.wait_ns = options.wait.count();
+    c.request_ring_slots = options.request_ring_slots;
+    c.staging_bytes_max = options.staging_bytes_max;
+    c.force_staging = options.force_staging ? 1 : 0;
+    ofp_channel* channel = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_connect(text(address), &c, &channel, error); });
+    channel_ = detail::SharedChannel(channel, ofp_close);
+  }
+  Channel(Channel&&) noexcept = default;
+  Channel& operator=(Channel&&) noexcept = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] ofp_channel* get() const noexcept { return channel_.get(); }
+  [[nodiscard]] ofp_channel_info info() const {
+    ofp_channel_info info{};
+    info.struct_bytes = sizeof info;
+    detail::call([&](ofp_error* error) { return ofp_channel_info_get(get(), &info, error); });
+    return info;
+  }
+  [[nodiscard]] int event_fd() const noexcept { return ofp_event_fd(get()); }
+  void poll() {
+    detail::call([&](ofp_error* error) { return ofp_poll(get(), error); });
+  }
+  struct Probe {
+    std::int64_t seen_ns, returned_ns;  // CLOCK_MONOTONIC
+  };
+  [[nodiscard]] Probe probe(Wait wait = std::chrono::seconds(1)) {
+    Probe probe{};
+    detail::call([&](ofp_error* error) { return ofp_probe(get(), wait.count(), &probe.seen_ns, &probe.returned_ns, error); });
+    return probe;
+  }
+
+  // The object, when it is there. Error::code() is OFP_NOT_FOUND (without waiting) or OFP_TIMEOUT.
+  [[nodiscard]] Frame get(const std::string& pool, const Key& key, Wait wait = Wait::zero()) {
+    ofp_frame* frame = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_get(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &frame, error);
+    });
+    return Frame(channel_, frame);
+  }
+  // Objects whose keys match the patterns, in the order of storing.
+  [[nodiscard]] std::vector<Entry> list(const std::string& pool, const Key& patterns = {"*", "*"},
+                                        Wait wait = std::chrono::seconds(10)) {
+    ofp_listing* made = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_list(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &made, error);
+    });
+    const detail::Owned<ofp_listing> listing(made);
+    std::vector<Entry> entries;
+    for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
+      ofp_entry entry{};
+      (void)ofp_listing_entry(listing.get(), i, &entry);
+      entries.push_back({{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence});
+    }
+    return entries;
+  }
+  // Removes matching objects; returns how many.
+  std::uint64_t drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+    std::uint64_t dropped = 0;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_drop(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &dropped, error);
+    });
+    return dropped;
+  }
+  // Writes all objects to `fd` as one Arrow IPC stream; returns the bytes.
+  std::uint64_t write(const std::string& pool, int fd, Wait wait = forever) {
+    std::uint64_t written = 0;
+    detail::call([&](ofp_error* error) { return ofp_pool_write(get(), pool.c_str(), fd, wait.count(), &written, error); });
+    return written;
+  }
+
+ private:
+  friend class Range;
+  friend class Segment;
+  friend class Stream;
+  detail::SharedChannel channel_;
+};
+
+// Memory of the program announced where it lies: the agent may read it for as long as this lives.
+class Range {
+ public:
+  Range(const Channel& channel, std::span<const std::byte> memory) : channel_(channel.channel_) {
+    ofp_range* range = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_range_announce(channel.get(), memory.data(), memory.size(), &range, error);
+    });
+    range_.reset(range);
+  }
+  template <class T>
+  Range(const Channel& channel, std::span<T> memory) : Range(channel, std::as_bytes(memory)) {}
+
+  // The memory moved or changed its size. What was sent from the old place and is not pulled fails with OFP_STALE.
+  template <class T>
+  void reannounce(std::span<T> memory) {
+    detail::call([&](ofp_error* error) {
+      return ofp_range_reannounce(range_.get(), memory.data(), memory.size_bytes(), error);
+    });
+  }
+  // Withdraws it once no posted send uses it; the destructor does so too, and waits a second at most.
+  void retire(Wait wait) {
+    detail::call([&](ofp_error* error) { return ofp_range_retire(range_.release(), wait.count(), error); });
+  }
+
+ private:
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_range> range_;
+};
+
+// Memory from the link: zeroed, page aligned, readable and writable by the agent.
+class Segment {
+ public:
+  Segment(const Channel& channel, std::uint64_t length_bytes) : channel_(channel.channel_) {
+    ofp_segment* segment = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_alloc(channel.get(), length_bytes, &segment, error); });
+    segment_.reset(segment);
+  }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    return {static_cast<std::byte*>(ofp_segment_data(segment_.get())), ofp_segment_bytes(segment_.get())};
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> as() const noexcept {
+    return {static_cast<T*>(ofp_segment_data(segment_.get())), ofp_segment_bytes(segment_.get()) / sizeof(T)};
+  }
+
+ private:
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_segment> segment_;
+};
+
+// A column of plain memory, as of ofp_column.
+struct Column {
+  std::string name;
+  std::string format;  // "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row
+  std::uint32_t stride_bytes = 0;
+};
+
+struct StreamOptions {
+  std::string pool{};                     // empty: "local:/" and the stream's name
+  std::string destination = "ipc-page";
+  std::uint64_t rows_max = 0;             // of the largest batch
+  std::uint64_t keep = 0;                 // frames the pool keeps; 0: all
+  std::uint32_t ranks = 0, rank = 0;      // of a parallel program
+};
+
+enum class Send : std::uint32_t {
+  none = 0,
+  wait = OFP_SEND_WAIT,
+  snapshot = OFP_SEND_SNAPSHOT,
+  announce = OFP_SEND_ANNOUNCE,
+};
+[[nodiscard]] constexpr Send operator|(Send a, Send b) noexcept {
+  return static_cast<Send>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+
+using Ticket = std::uint64_t;
+
+class Stream {
+ public:
+  // What sends do unless told otherwise: wait for room and credit, announce what is not announced.
+  static constexpr Send usual = Send::wait | Send::announce;
+
+  Stream(const Channel& channel, const std::string& name, const std::vector<Column>& columns, const StreamOptions& options)
+      : channel_(channel.channel_) {
+    std::vector<ofp_column> list;
+    for (const Column& column : columns) list.push_back({column.name.c_str(), column.format.c_str(), column.stride_bytes});
+    const ofp_stream_options c = converted(options);
+    ofp_stream* stream = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_stream_open_columns(channel.get(), name.c_str(), list.data(), static_cast<std::uint32_t>(list.size()), &c,
+                                     &stream, error);
+    });
+    stream_.reset(stream);
+  }
+  // Any schema, by the Arrow C data interface; not consumed.
+  Stream(const Channel& channel, const std::string& name, const ArrowSchema& schema, const StreamOptions& options)
+      : channel_(channel.channel_) {
+    const ofp_stream_options c = converted(options);
+    ofp_stream* stream = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_stream_open(channel.get(), name.c_str(), &schema, &c, &stream, error);
+    });
+    stream_.reset(stream);
+  }
+
+  [[nodiscard]] ofp_stream* get() const noexcept { return stream_.get(); }
+
+  // One pointer for each column, at its first value.
+  Ticket send(std::span<const void* const> columns, std::uint64_t rows, const Key& key, Send flags = usual) {
+    Ticket ticket = 0;
+    detail::call([&](ofp_error* error) {
+      return ofp_send_columns(get(), columns.data(), rows, key.row.c_str(), key.column.c_str(),
+                              static_cast<std::uint32_t>(flags), &ticket, error);
+    });
+    return ticket;
+  }
+  Ticket send(std::initializer_list<const void*> columns, std::uint64_t rows, const Key& key, Send flags = usual) {
+    return send(std::span<const void* const>(columns.begin(), columns.size()), rows, key, flags);
+  }
+  // A record batch as a struct array; not consumed, to be kept alive until pulled.
+  Ticket send(const ArrowArray& batch, const Key& key, Send flags = usual) {
+    Ticket ticket = 0;
+    detail::call([&](ofp_error* error) {
+      return ofp_send(get(), &batch, key.row.c_str(), key.column.c_str(), static_cast<std::uint32_t>(flags), &ticket, error);
+    });
+    return ticket;
+  }
+  // Gathers pieces into a new object of `object_bytes`, or into one that is there (`mode` OFP_MOVE_UPDATE).
+  Ticket move(std::span<const ofp_piece> pieces, std::uint64_t object_bytes, const Key& key,
+              std::uint32_t mode = OFP_MOVE_CREATE, Send flags = usual) {
+    Ticket ticket = 0;
+    detail::call([&](ofp_error* error) {
+      return ofp_move(get(), pieces.data(), static_cast<std::uint32_t>(pieces.size()), object_bytes, key.row.c_str(),
+                      key.column.c_str(), mode, static_cast<std::uint32_t>(flags), &ticket, error);
+    });
+    return ticket;
+  }
+  Ticket step_end(const std::string& row) {
+    Ticket ticket = 0;
+    detail::call([&](ofp_error* error) { return ofp_step_end(get(), row.c_str(), &ticket, error); });
+    return ticket;
+  }
+
+  void wait_pulled(Ticket ticket, Wait wait = forever) {
+    detail::call([&](ofp_error* error) { return ofp_wait_pulled(get(), ticket, wait.count(), error); });
+  }
+  void wait_stored(Ticket ticket, Wait wait = forever) {
+    detail::call([&](ofp_error* error) { return ofp_wait_stored(get(), ticket, wait.count(), error); });
+  }
+  [[nodiscard]] Ticket pulled() const noexcept { return ofp_pulled(get()); }
+  [[nodiscard]] Ticket stored() const noexcept { return ofp_stored(get()); }
+  [[nodiscard]] std::uint64_t credit_bytes() const noexcept { return ofp_credit_bytes(get()); }
+  // Ends the stream and says how that went; the destructor ends it in silence.
+  void close(Wait wait = std::chrono::seconds(1)) {
+    detail::call([&](ofp_error* error) { return ofp_stream_close(stream_.release(), wait.count(), error); });
+  }
+
+ private:
+  static ofp_stream_options converted(const StreamOptions& options) {
+    ofp_stream_options c{};
+    c.struct_bytes = sizeof c;
+    c.pool = options.pool.empty() ? nullptr : options.pool.c_str();
+    c.destination = options.destination.c_str();
+    c.rows_max = options.rows_max;
+    c.keep = options.keep;
+    c.ranks = options.ranks;
+    c.rank = options.rank;
+    return c;
+  }
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_stream> stream_;
+};
+
+}  // namespace offpath
+
+#endif  // OFFPATH_OFFPATH_HPP

@@ -1,0 +1,278 @@
+// Channels, memory, and reading back.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <optional>
+
+#include "calls.h"
+
+namespace offpath::python {
+namespace {
+
+using Text = std::optional<std::string>;
+
+const char* pointer_of(const Text& text) { return text ? text->c_str() : nullptr; }
+
+int fill_view(PyObject* self, Py_buffer* view, const void* data, std::uint64_t bytes, bool read_only, int flags) {
+  static char nothing = 0;
+  void* at = data != nullptr ? const_cast<void*>(data) : &nothing;
+  return PyBuffer_FillInfo(view, self, at, static_cast<Py_ssize_t>(bytes), read_only ? 1 : 0, flags);
+}
+
+// An object read from the agent, as a buffer. Views of it keep it alive, and it its lease.
+class Frame {
+ public:
+  explicit Frame(ofp_frame* frame) : frame_(frame, ofp_frame_release) {}
+  [[nodiscard]] const ofp_frame* get() const { return frame_.get(); }
+
+ private:
+  std::unique_ptr<ofp_frame, void (*)(ofp_frame*)> frame_;
+};
+
+class Segment {
+ public:
+  explicit Segment(ofp_segment* segment) : segment_(segment, ofp_free) {}
+  [[nodiscard]] ofp_segment* get() const { return segment_.get(); }
+
+ private:
+  std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_;
+};
+
+// Memory announced for as long as this lives; the array is kept alive too.
+class Range {
+ public:
+  Range(ofp_channel* channel, nb::handle array) : exported_(array.ptr(), PyBUF_SIMPLE) {
+    ofp_error error{};
+    check(ofp_range_announce(channel, exported_.view().buf, static_cast<std::uint64_t>(exported_.view().len), &range_, &error),
+          error);
+  }
+  Range(const Range&) = delete;
+  ~Range() {
+    if (range_ == nullptr) return;
+    const nb::gil_scoped_release release;
+    (void)ofp_range_retire(range_, 1'000'000'000, nullptr);
+  }
+  void reannounce(nb::handle array) {
+    Exported next(array.ptr(), PyBUF_SIMPLE);
+    ofp_error error{};
+    check(ofp_range_reannounce(range(), next.view().buf, static_cast<std::uint64_t>(next.view().len), &error), error);
+    exported_ = std::move(next);
+  }
+  void retire(const Seconds& timeout) {
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    ofp_range* range = std::exchange(range_, nullptr);
+    ofp_error error{};
+    int code = OFP_OK;
+    if (range != nullptr) {
+      const nb::gil_scoped_release release;
+      code = ofp_range_retire(range, wait_ns, &error);
+    }
+    exported_ = {};
+    check(code, error);
+  }
+  [[nodiscard]] Py_ssize_t bytes() const { return exported_.view().len; }
+
+ private:
+  [[nodiscard]] ofp_range* range() const {
+    if (range_ == nullptr) fail(OFP_CLOSED, "the announcement was withdrawn");
+    return range_;
+  }
+  Exported exported_;
+  ofp_range* range_ = nullptr;
+};
+
+class Channel {
+ public:
+  Channel(const Text& address, const Text& name, const Text& key_file, const Text& tls_ca_file, double timeout,
+          std::uint32_t ring_slots, std::uint64_t staging_bytes_max, bool force_staging) {
+    ofp_connect_options options{};
+    options.struct_bytes = sizeof options;
+    options.name = pointer_of(name);
+    options.key_file = pointer_of(key_file);
+    options.tls_ca_file = pointer_of(tls_ca_file);
+    options.wait_ns = static_cast<std::int64_t>(timeout * 1e9);
+    options.request_ring_slots = ring_slots;
+    options.staging_bytes_max = staging_bytes_max;
+    options.force_staging = force_staging ? 1 : 0;
+    ofp_channel* channel = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_connect(pointer_of(address), &options, &channel, &error);
+    }
+    check(code, error);
+    handle_ = ChannelHandle(channel, ofp_close);
+  }
+  ~Channel() { close(); }
+
+  void close() {
+    ChannelHandle gone = std::move(handle_);
+    handle_.reset();
+    const nb::gil_scoped_release release;
+    gone.reset();
+  }
+  [[nodiscard]] bool closed() const { return handle_ == nullptr; }
+  [[nodiscard]] ChannelHandle handle() const {
+    if (!handle_) fail(OFP_CLOSED, "the session is closed");
+    return handle_;
+  }
+
+  [[nodiscard]] nb::dict info() const {
+    ofp_channel_info info{};
+    info.struct_bytes = sizeof info;
+    ofp_error error{};
+    check(ofp_channel_info_get(handle().get(), &info, &error), error);
+    nb::dict all;
+    all["one_sided"] = info.one_sided != 0;
+    all["staged"] = info.staged != 0;
+    all["threads"] = info.threads;
+    all["link"] = info.link;
+    all["link_reason"] = info.link_reason;
+    all["agent_name"] = info.agent_name;
+    all["agent_version"] = info.agent_version;
+    all["agent_incarnation"] = info.agent_incarnation;
+    all["agent_pid"] = info.agent_pid;
+    all["memory_bytes_max"] = info.memory_bytes_max;
+    all["posted"] = info.posted;
+    all["bytes_posted"] = info.bytes_posted;
+    all["pulled"] = info.pulled;
+    all["failed"] = info.failed;
+    all["wakes_sent"] = info.wakes_sent;
+    return all;
+  }
+  [[nodiscard]] int event_fd() const { return ofp_event_fd(handle().get()); }
+  void poll() const {
+    ofp_error error{};
+    check(ofp_poll(handle().get(), &error), error);
+  }
+  [[nodiscard]] nb::tuple probe(const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    std::int64_t seen_ns = 0, returned_ns = 0;
+    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_probe(channel.get(), wait_ns, &seen_ns, &returned_ns, error);
+    });
+    return nb::make_tuple(seen_ns, returned_ns);
+  }
+
+  [[nodiscard]] Segment alloc(std::uint64_t bytes) const {
+    ofp_segment* segment = nullptr;
+    ofp_error error{};
+    check(ofp_alloc(handle().get(), bytes, &segment, &error), error);
+    return Segment(segment);
+  }
+  [[nodiscard]] Range* announce(nb::handle array) const { return new Range(handle().get(), array); }
+
+  [[nodiscard]] Frame pool_get(const std::string& pool, const std::string& row, const std::string& column,
+                               const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    ofp_frame* frame = nullptr;
+    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_pool_get(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, &frame, error);
+    });
+    return Frame(frame);
+  }
+  [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob, double timeout) const {
+    const ChannelHandle channel = handle();
+    ofp_listing* listing = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_pool_list(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob),
+                           static_cast<std::int64_t>(timeout * 1e9), &listing, &error);
+    }
+    check(code, error);
+    const std::unique_ptr<ofp_listing, void (*)(ofp_listing*)> owned(listing, ofp_listing_free);
+    nb::list entries;
+    for (std::uint64_t i = 0; i < ofp_listing_count(listing); ++i) {
+      ofp_entry entry{};
+      ofp_listing_entry(listing, i, &entry);
+      entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, entry.rows, entry.sequence));
+    }
+    return entries;
+  }
+  [[nodiscard]] std::uint64_t pool_drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                        double timeout) const {
+    const ChannelHandle channel = handle();
+    std::uint64_t dropped = 0;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_pool_drop(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob),
+                           static_cast<std::int64_t>(timeout * 1e9), &dropped, &error);
+    }
+    check(code, error);
+    return dropped;
+  }
+  [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    std::uint64_t written = 0;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_pool_write(channel.get(), pool.c_str(), fd, wait_ns, &written, &error);
+    }
+    check(code, error);
+    return written;
+  }
+
+ private:
+  ChannelHandle handle_;
+};
+
+int frame_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const ofp_frame* frame = nb::inst_ptr<Frame>(self)->get();
+  return fill_view(self, view, ofp_frame_data(frame), ofp_frame_bytes(frame), true, flags);
+}
+
+int segment_buffer(PyObject* self, Py_buffer* view, int flags) {
+  ofp_segment* segment = nb::inst_ptr<Segment>(self)->get();
+  return fill_view(self, view, ofp_segment_data(segment), ofp_segment_bytes(segment), false, flags);
+}
+
+PyType_Slot frame_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(frame_buffer)}, {0, nullptr}};
+PyType_Slot segment_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(segment_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+ChannelHandle handle_of(nb::handle channel) { return nb::cast<Channel&>(channel).handle(); }
+
+void bind_channel(nb::module_& module) {
+  nb::class_<Frame>(module, "Frame", nb::type_slots(frame_slots))
+      .def_prop_ro("nbytes", [](const Frame& frame) { return ofp_frame_bytes(frame.get()); })
+      .def_prop_ro("rows", [](const Frame& frame) { return ofp_frame_rows(frame.get()); })
+      .def_prop_ro("is_arrow", [](const Frame& frame) { return ofp_frame_is_arrow(frame.get()) != 0; })
+      .def_prop_ro("mapped", [](const Frame& frame) { return ofp_frame_mapped(frame.get()) != 0; })
+      .def_prop_ro("address", [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
+  nb::class_<Segment>(module, "Segment", nb::type_slots(segment_slots))
+      .def_prop_ro("nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); });
+  nb::class_<Range>(module, "Range")
+      .def("reannounce", &Range::reannounce, nb::arg("array"))
+      .def("retire", &Range::retire, nb::arg("timeout").none())
+      .def_prop_ro("nbytes", &Range::bytes);
+  nb::class_<Channel>(module, "Channel")
+      .def(nb::init<const Text&, const Text&, const Text&, const Text&, double, std::uint32_t, std::uint64_t, bool>(),
+           nb::arg("address").none(), nb::arg("name").none(), nb::arg("key_file").none(), nb::arg("tls_ca_file").none(),
+           nb::arg("timeout"), nb::arg("ring_slots"), nb::arg("staging_bytes_max"), nb::arg("force_staging"))
+      .def("close", &Channel::close)
+      .def_prop_ro("closed", &Channel::closed)
+      .def("info", &Channel::info)
+      .def_prop_ro("event_fd", &Channel::event_fd)
+      .def("poll", &Channel::poll)
+      .def("probe", &Channel::probe, nb::arg("timeout").none())
+      .def("alloc", &Channel::alloc, nb::arg("nbytes"))
+      .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership)
+      .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
+      .def("pool_list", &Channel::pool_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("timeout"))
+      .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("timeout"))
+      .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
+}
+
+}  // namespace offpath::python

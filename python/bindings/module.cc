@@ -1,0 +1,36 @@
+// offpath._native: the C interface for the package's own modules. People use the package, not this.
+#include <nanobind/stl/string.h>
+
+#include "calls.h"
+
+namespace offpath::python {
+
+std::int64_t wait_ns_of(const Seconds& timeout) {
+  if (timeout.is_none()) return OFP_FOREVER;
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (!(seconds >= 0)) fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None for ever");
+  constexpr double longest_s = 9e9;
+  return seconds >= longest_s ? OFP_FOREVER : static_cast<std::int64_t>(seconds * 1e9);
+}
+
+}  // namespace offpath::python
+
+NB_MODULE(_native, module) {
+  namespace nb = nanobind;
+  using namespace offpath::python;
+  module.doc() = "The C interface of Offpath (include/offpath/offpath.h).";
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const CallError& error) {
+      const nb::object made = nb::module_::import_("offpath.errors").attr("error_of")(error.code, error.message);
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    }
+  });
+  module.def("version", &ofp_version);
+  module.def("code_name", &ofp_code_name);
+  module.attr("WOULD_BLOCK") = static_cast<int>(OFP_WOULD_BLOCK);
+  bind_channel(module);
+  bind_stream(module);
+}

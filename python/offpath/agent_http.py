@@ -1,0 +1,66 @@
+"""What an agent serves over HTTP: its status and metrics."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from .errors import AgentError
+
+DEFAULT = "127.0.0.1:9477"
+WAIT_S = 5.0
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("agent", timeout=WAIT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(WAIT_S)
+        self.sock.connect(self._path)
+
+
+def find_http(http_address: str | None, agent_address: str | None) -> str:
+    """Where an agent's pages are: given, OFFPATH_AGENT_HTTP, ``http.sock`` beside the agent's Unix socket, or the port
+    that packaging/offpath.toml opens."""
+    if given := http_address or os.environ.get("OFFPATH_AGENT_HTTP"):
+        return given
+    agent = agent_address or os.environ.get("OFFPATH_AGENT") or ""
+    if agent.startswith("unix:"):
+        beside = Path(agent.removeprefix("unix:")).parent / "http.sock"
+        if beside.exists():
+            return f"unix:{beside}"
+    return DEFAULT
+
+
+def fetch(where: str, page: str) -> str:
+    """One page. Raises AgentError saying what to do if nobody answers."""
+    if where.startswith("unix:"):
+        connection: http.client.HTTPConnection = UnixConnection(where.removeprefix("unix:"))
+    else:
+        connection = http.client.HTTPConnection(where.removeprefix("http://").rstrip("/"), timeout=WAIT_S)
+    try:
+        connection.request("GET", page)
+        response = connection.getresponse()
+        body = response.read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise AgentError(f"no agent answers HTTP at {where} ({error}): start it with --http, "
+                         "and name the address by --http or OFFPATH_AGENT_HTTP") from error  # fmt: skip
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise AgentError(f"{where}{page}: {response.status} {response.reason}: {body.strip()[:200]}")
+    return body
+
+
+def fetch_status(where: str) -> dict[str, Any]:
+    """``/status.json``."""
+    return json.loads(fetch(where, "/status.json"))

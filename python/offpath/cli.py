@@ -1,0 +1,222 @@
+"""The command line: ``offpath COMMAND``. ``--json`` prints what a script would read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__
+from .agent import find_agent
+from .agent_http import fetch, fetch_status, find_http
+from .errors import Error
+from .session import Session, connect
+from .status_view import render, size_text, watch
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
+pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, write, drop.")
+app.add_typer(pool_app, name="pool")
+
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", help="unix:/path, tcp:HOST:PORT or tls:HOST:PORT; else OFFPATH_AGENT.")
+]
+HttpOption = Annotated[
+    str | None, typer.Option("--http", help="HOST:PORT or unix:/path of the agent's pages; else OFFPATH_AGENT_HTTP.")
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PoolArgument = Annotated[str, typer.Argument(help="Such as local:/particles.")]
+
+
+def make_console() -> Console:
+    """The terminal, or wide lines where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def open_session(agent: str | None) -> Session:
+    return connect(agent, name="offpath-cli")
+
+
+def mount_others() -> None:
+    """``run`` and ``bench``, which bring more imports with them: only when they are asked for."""
+    asked = sys.argv[1:2]
+    if asked in (["bench"], ["--help"], []):
+        from .bench import app as bench_app
+
+        app.add_typer(bench_app, name="bench")
+    if asked in (["run"], ["--help"], []):
+        from .run import run_command
+
+        app.command("run")(run_command)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def agent(context: typer.Context) -> None:
+    """Runs an agent; every argument is offpath-agent's own (offpath agent --help)."""
+    program = find_agent()
+    os.execv(program, [program, *context.args])
+
+
+@app.command()
+def version(as_json: JsonFlag = False) -> None:
+    """The version of the package and its library."""
+    if as_json:
+        print_json({"version": __version__})
+    else:
+        print(__version__)
+
+
+@app.command()
+def status(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag = False,
+           metrics: Annotated[bool, typer.Option(help="Print /metrics as it is.")] = False) -> None:  # fmt: skip
+    """What the agent is doing: programs, streams, pools, memory."""
+    where = find_http(http, agent)
+    if metrics:
+        print(fetch(where, "/metrics"), end="")
+    elif as_json:
+        print_json(fetch_status(where))
+    else:
+        make_console().print(render(fetch_status(where)))
+
+
+@app.command()
+def top(agent: AgentOption = None, http: HttpOption = None,
+        interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0) -> None:  # fmt: skip
+    """The same, drawn anew every second, with rates."""
+    try:
+        watch(find_http(http, agent), interval, Console())
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@app.command()
+def doctor(agent: AgentOption = None, as_json: JsonFlag = False) -> None:
+    """Tells what this machine's programs get from an agent, proves it, and says what to change.
+
+    Exits with 1 if something should be changed that is not optional.
+    """
+    from .doctor import diagnose
+
+    address = agent or os.environ.get("OFFPATH_AGENT")
+    if address:
+        diagnosis = diagnose(address)
+    else:
+        from .agent import Agent
+
+        with Agent.start() as own:
+            diagnosis = diagnose(own.address)
+            diagnosis.agent = "one started for this"
+    if as_json:
+        print_json(diagnosis.as_dict())
+    else:
+        table = Table(title=f"agent: {diagnosis.agent}", title_justify="left", header_style="bold")
+        for column in ("", "what", "found", "what to change"):
+            table.add_column(column)
+        for finding in diagnosis.findings:
+            mark = "[green]ok[/green]" if finding.good else "[yellow]![/yellow]"
+            table.add_row(mark, finding.name, str(finding.value), finding.advice)
+        make_console().print(table)
+    if any(not finding.good and not finding.advice.startswith("optional") for finding in diagnosis.findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def info(agent: AgentOption = None, as_json: JsonFlag = False) -> None:
+    """The link a program on this machine gets, and the agent behind it."""
+    with open_session(agent) as session:
+        values = dataclasses.asdict(session.info)
+    if as_json:
+        print_json(values)
+        return
+    for name, value in values.items():
+        print(f"{name:20} {value}")
+
+
+@pool_app.command("ls")
+def pool_list(pool: PoolArgument, row: Annotated[str, typer.Option(help="Pattern of rows.")] = "*",
+              column: Annotated[str, typer.Option(help="Pattern of columns.")] = "*",
+              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Objects in the order of storing."""
+    with open_session(agent) as session:
+        entries = session.pool(pool).list(row, column)
+    if as_json:
+        print_json([entry._asdict() for entry in entries])
+        return
+    table = Table(header_style="bold")
+    for name in ("row", "column", "rows", "bytes"):
+        table.add_column(name, justify="left" if name in ("row", "column") else "right")
+    for entry in entries:
+        table.add_row(entry.row, entry.column, str(entry.rows), size_text(entry.nbytes))
+    make_console().print(table)
+
+
+@pool_app.command("get")
+def pool_get(pool: PoolArgument, row: str, column: Annotated[str, typer.Argument()] = "",
+             out: Annotated[Path | None, typer.Option(help="Write the object's bytes there.")] = None,
+             wait: Annotated[float, typer.Option(help="Seconds to wait for the object.")] = 0.0,
+             agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """One object: its head as a table, or its bytes into a file."""
+    with open_session(agent) as session:
+        frame = session.pool(pool).get_frame(row, column, wait)
+        told = {"row": row, "column": column, "nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow,
+                "mapped": frame.mapped}  # fmt: skip
+        if frame.is_arrow:
+            told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
+        if out is not None:
+            out.write_bytes(frame.buffer())
+        if as_json:
+            print_json(told)
+        elif out is None and frame.is_arrow:
+            print(frame.table().slice(0, 10).to_pylist() if frame.rows <= 10 else frame.table().slice(0, 10))
+        else:
+            print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
+
+
+@pool_app.command("write")
+def pool_write(pool: PoolArgument, path: Path, agent: AgentOption = None, as_json: JsonFlag = False) -> None:
+    """All objects, in the order of storing, as one Arrow IPC stream file."""
+    with open_session(agent) as session:
+        written = session.pool(pool).write(path)
+    if as_json:
+        print_json({"path": str(path), "bytes": written})
+    else:
+        print(f"{path}: {size_text(written)}")
+
+
+@pool_app.command("drop")
+def pool_drop(pool: PoolArgument, row: Annotated[str, typer.Option(help="Pattern of rows.")] = "*",
+              column: Annotated[str, typer.Option(help="Pattern of columns.")] = "*",
+              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Removes matching objects."""
+    with open_session(agent) as session:
+        dropped = session.pool(pool).drop(row, column)
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        print(f"{dropped} objects dropped")
+
+
+def main() -> None:
+    """The program ``offpath``. Errors are one line, and status 1."""
+    mount_others()
+    try:
+        app()
+    except Error as error:
+        print(f"offpath: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

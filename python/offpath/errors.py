@@ -1,0 +1,153 @@
+"""What can go wrong: one family of exceptions, one class for each code of the C interface (``ofp_code``).
+
+Every message names the field and both values, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of all. ``code`` is the number of ``ofp_code``; 0 for errors of the package's own."""
+
+    code = 0
+
+
+class WouldBlock(Error):
+    """No room in the ring, or no credit; nothing was sent, try again."""
+
+    code = 1
+
+
+class Timeout(Error, TimeoutError):
+    """The deadline passed; the operation goes on."""
+
+    code = 2
+
+
+class Invalid(Error, ValueError):
+    """An argument is wrong."""
+
+    code = 3
+
+
+class NotFound(Error, LookupError):
+    """There is no such object or pool."""
+
+    code = 4
+
+
+class Exists(Error):
+    """Somebody else has that name already."""
+
+    code = 5
+
+
+class SchemaError(Error, TypeError):
+    """The data does not fit the schema."""
+
+    code = 6
+
+
+class TooLarge(Error, ValueError):
+    """More than a limit allows."""
+
+    code = 7
+
+
+class Stale(Error):
+    """The memory was withdrawn or announced anew before it was pulled."""
+
+    code = 8
+
+
+class Unannounced(Error):
+    """The memory was never announced."""
+
+    code = 9
+
+
+class Unreadable(Error):
+    """The memory was announced, but is no longer there."""
+
+    code = 10
+
+
+class Denied(Error, PermissionError):
+    """Not permitted."""
+
+    code = 11
+
+
+class VersionMismatch(Error):
+    """The two sides speak different versions."""
+
+    code = 12
+
+
+class PeerLost(Error, ConnectionError):
+    """The agent is gone; every lease has ended, the arrays are the program's again."""
+
+    code = 13
+
+
+class ProtocolError(Error):
+    """The other side sent bytes that make no sense."""
+
+    code = 14
+
+
+class Forked(Error):
+    """A session of the parent process was used in a forked child; connect there anew."""
+
+    code = 15
+
+
+class OutOfMemory(Error, MemoryError):
+    """No memory."""
+
+    code = 16
+
+
+class NoSpace(Error, OSError):
+    """No space left on the device."""
+
+    code = 17
+
+
+class IoError(Error, OSError):
+    """A system call failed."""
+
+    code = 18
+
+
+class Unsupported(Error, NotImplementedError):
+    """Not supported here."""
+
+    code = 19
+
+
+class Closed(Error):
+    """The session or stream is closed."""
+
+    code = 20
+
+
+class Cancelled(Error):
+    """The operation was given up."""
+
+    code = 21
+
+
+class AgentError(Error, RuntimeError):
+    """An agent could not be started, or ended."""
+
+
+_BY_CODE: dict[int, type[Error]] = {cls.code: cls for cls in Error.__subclasses__() if cls.code != 0}
+
+
+def error_of(code: int, message: str) -> Error:
+    """The exception for a code of the C interface."""
+    return _BY_CODE.get(code, Error)(message)
+
+
+__all__ = ["Error", "error_of", *(cls.__name__ for cls in Error.__subclasses__())]

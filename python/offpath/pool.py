@@ -1,0 +1,184 @@
+"""Reading back: pools of objects on the agent, and the objects, mapped where they lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from .errors import NotFound, SchemaError
+
+if TYPE_CHECKING:
+    from ._native import Frame as NativeFrame
+    from .session import Session
+
+SHORT_S = 10.0  # for requests that an agent answers at once
+
+
+class Entry(NamedTuple):
+    """One object of a pool. ``sequence`` is the order of storing."""
+
+    row: str
+    column: str
+    nbytes: int
+    rows: int
+    sequence: int
+
+
+class Frame:
+    """An object read from the agent. Its memory is the agent's own pages where they can be mapped; it stays leased for
+    as long as this or any buffer or table made from it lives. Supports the Arrow PyCapsule interface."""
+
+    def __init__(self, native: NativeFrame, name: str) -> None:
+        self._native = native
+        self._name = name
+
+    @property
+    def nbytes(self) -> int:
+        return self._native.nbytes
+
+    @property
+    def rows(self) -> int:
+        return self._native.rows
+
+    @property
+    def is_arrow(self) -> bool:
+        """The bytes are an Arrow IPC stream."""
+        return self._native.is_arrow
+
+    @property
+    def mapped(self) -> bool:
+        """The memory is the agent's own, not a copy."""
+        return self._native.mapped
+
+    @property
+    def address(self) -> int:
+        """Where the bytes lie in this process."""
+        return self._native.address
+
+    def buffer(self) -> pa.Buffer:
+        """The bytes, without a copy."""
+        return pa.py_buffer(self._native)
+
+    def __bytes__(self) -> bytes:
+        return bytes(memoryview(self._native))
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The bytes as Arrow. Raises SchemaError if they are none."""
+        if not self.is_arrow:
+            raise SchemaError(f"{self._name} is plain bytes, no Arrow; read it with get_bytes")
+        return pa.ipc.open_stream(self.buffer())
+
+    def table(self) -> pa.Table:
+        return self.reader().read_all()
+
+    def batch(self) -> pa.RecordBatch:
+        return self.reader().read_next_batch()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<Frame {self._name}: {self.nbytes} bytes, {self.rows} rows{', mapped' if self.mapped else ''}>"
+
+
+class Pool:
+    """A named place on the agent where objects lie by (row, column). ``Session.pool`` makes one; nothing is asked until
+    something is read."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.session = session
+        self.name = name
+
+    def get_frame(self, row: str, column: str = "", timeout: float | None = 0.0) -> Frame:
+        """The object as it lies. Waits ``timeout`` seconds for it to be there, None: for ever.
+
+        Raises NotFound (``timeout`` 0), Timeout, Denied.
+        """
+        native = self.session._native.pool_get(self.name, row, column, timeout)
+        return Frame(native, f"object ({row}, {column}) of pool {self.name}")
+
+    def get(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.Table:
+        """The object as a table over the agent's pages. Raises like ``get_frame``; SchemaError if it is no Arrow."""
+        return self.get_frame(row, column, timeout).table()
+
+    def get_batch(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.RecordBatch:
+        """The same as one record batch."""
+        return self.get_frame(row, column, timeout).batch()
+
+    def get_bytes(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.Buffer:
+        """The object's bytes, without a copy on one machine."""
+        return self.get_frame(row, column, timeout).buffer()
+
+    def list(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> list[Entry]:
+        """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing."""
+        return [Entry(*each) for each in self.session._native.pool_list(self.name, row, column, timeout)]
+
+    def keys(self) -> list[tuple[str, str]]:
+        """(row, column) of every object, in the order of storing; none if there is no such pool."""
+        try:
+            return [(entry.row, entry.column) for entry in self.list()]
+        except NotFound:
+            return []
+
+    def drop(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> int:
+        """Removes matching objects; returns how many. Frames that are held stay readable."""
+        return self.session._native.pool_drop(self.name, row, column, timeout)
+
+    def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
+        """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.
+
+        The agent does the writing on one machine. A file that could not be finished is removed again.
+        """
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            return self.session._native.pool_write(self.name, fd, timeout)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+
+    def frames(self) -> Iterator[Frame]:
+        """All objects, in the order of storing. One that was dropped meanwhile is left out."""
+        for row, column in self.keys():
+            try:
+                yield self.get_frame(row, column)
+            except NotFound:
+                continue
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (frame.batch() for frame in self.frames() if frame.is_arrow)
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, key: Any) -> bool:
+        return (key if isinstance(key, tuple) else (key, "")) in self.keys()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """All objects as one stream of batches. Raises NotFound if there are none."""
+        frames = self.frames()
+        first = next(frames, None)
+        if first is None:
+            raise NotFound(f"pool {self.name} has no objects")
+        head = first.batch()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield head
+            for frame in frames:
+                yield frame.batch()
+
+        return pa.RecordBatchReader.from_batches(head.schema, batches())
+
+    def table(self) -> pa.Table:
+        """All objects as one table, over the agent's pages."""
+        return self.reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.name}>"

@@ -1,0 +1,186 @@
+"""Sessions: one connection of this program with an agent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ._native import Channel
+from .pool import Pool
+from .stream import BYTES_AS_THEY_ARE, Stream
+from .waiters import Waiters
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the session knows of its link and agent, and its counters."""
+
+    one_sided: bool  # the agent reads without this program's help
+    staged: bool  # arrays are copied through staging memory: direct reads are not permitted
+    threads: int  # that the library runs: 0, or 1 over TCP
+    link: str
+    link_reason: str
+    agent_name: str
+    agent_version: str
+    agent_incarnation: int
+    agent_pid: int
+    memory_bytes_max: int
+    posted: int
+    bytes_posted: int
+    pulled: int
+    failed: int
+    wakes_sent: int
+
+
+class Segment:
+    """Memory that the agent may write as well as read. A buffer: ``memoryview(segment)``, ``segment.numpy()``."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    @property
+    def nbytes(self) -> int:
+        return self._native.nbytes
+
+    def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | int = -1) -> np.ndarray:
+        """The memory as an array, without a copy. Keeps the segment alive."""
+        return np.frombuffer(self._native, dtype=np.uint8).view(dtype).reshape(shape)
+
+    def buffer(self) -> memoryview:
+        return memoryview(self._native)
+
+
+class Announcement:
+    """Memory announced by hand: the agent may read it, never write it, until ``retire``."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    @property
+    def nbytes(self) -> int:
+        return self._native.nbytes
+
+    def reannounce(self, array: Any) -> None:
+        """The memory moved or changed its size. Sends that named the old place and are not pulled fail as Stale."""
+        self._native.reannounce(array)
+
+    def retire(self, timeout: float | None = 1.0) -> None:
+        """Withdraws it, when no posted send uses it any more."""
+        self._native.retire(timeout)
+
+    def __enter__(self) -> Announcement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.retire()
+
+
+class Session:
+    """Made by ``connect``. Usable from several threads; a forked child connects for itself."""
+
+    def __init__(self, native: Channel) -> None:
+        self._native = native
+        self._waiters = Waiters(self)
+
+    def stream(
+        self,
+        name: str,
+        schema: pa.Schema | None = None,
+        *,
+        rows_max: int = 0,
+        destination: str | None = None,
+        pool: str | None = None,
+        keep: int = 0,
+        ranks: int = 0,
+        rank: int = 0,
+    ) -> Stream:
+        """Opens a stream: a schema the agent prepares for, once, and a pool its frames go to.
+
+        ``rows_max``: rows of the largest batch. ``destination``: ``ipc-page`` (page aligned Arrow IPC; the default),
+        ``ipc``, ``record-batch``, ``arrays``, ``c-abi``, ``agent-serialise``; ``native`` (the default without a schema)
+        and ``serialised`` take bytes as they are. ``pool``: ``local:/NAME``, by default the stream's name. ``keep``:
+        frames the pool keeps, the oldest leave; 0: all. ``ranks`` and ``rank`` of a parallel program, for ``step_end``.
+
+        Raises SchemaError or Unsupported (a type that is not stored), Exists (another program has this name), Invalid.
+        """
+        if destination is None:
+            destination = "ipc-page" if schema is not None else BYTES_AS_THEY_ARE[0]
+        return Stream(
+            self, name, schema, rows_max=rows_max, destination=destination, pool=pool, keep=keep, ranks=ranks, rank=rank
+        )
+
+    def pool(self, name: str) -> Pool:
+        """A pool of the agent's by its name, such as ``local:/particles``."""
+        return Pool(self, name)
+
+    def announce(self, array: Any) -> Announcement:
+        """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not
+        announced yet by themselves; by hand is for large arrays of which pieces are sent, and for arrays that move."""
+        return Announcement(self._native.announce(array))
+
+    def alloc(self, nbytes: int) -> Segment:
+        """Memory from the link: zeroed, page aligned, readable and writable by the agent."""
+        return Segment(self._native.alloc(nbytes))
+
+    def probe(self, timeout: float | None = 1.0) -> tuple[int, int]:
+        """One round trip through the rings: the agent's clock when it saw it, and ours when the answer was here; both
+        CLOCK_MONOTONIC nanoseconds, comparable on one machine only."""
+        return self._native.probe(timeout)
+
+    @property
+    def info(self) -> Info:
+        return Info(**self._native.info())
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when something happened; call ``poll`` then. Belongs to the session."""
+        return self._native.event_fd
+
+    def poll(self) -> None:
+        """Looks at what the agent wrote, without blocking. Raises PeerLost when the agent is gone."""
+        self._native.poll()
+
+    @property
+    def closed(self) -> bool:
+        return self._native.closed
+
+    def close(self) -> None:
+        """Waits for the leases, at most a second, and ends the session. Tables that were read stay valid."""
+        self._native.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<Session, closed>" if self.closed else f"<Session with {self.info.agent_name!r} over {self.info.link}>"
+
+
+def connect(
+    address: str | None = None,
+    *,
+    name: str | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    tls_ca_file: str | os.PathLike[str] | None = None,
+    timeout: float = 5.0,
+    ring_slots: int = 0,
+    staging_bytes_max: int = 0,
+    force_staging: bool = False,
+) -> Session:
+    """Connects with an agent: ``unix:/path``, ``tcp:HOST:PORT`` or ``tls:HOST:PORT``; None: OFFPATH_AGENT.
+
+    ``name`` is what the agent calls this program. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
+    OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE). ``ring_slots``: of the request ring, a power of two; 0: 4096.
+    ``staging_bytes_max`` bounds the memory for snapshots and staged links; 0: 1 GiB.
+
+    Raises PeerLost or IoError (nobody listens), Denied, VersionMismatch, Timeout, Invalid.
+    """
+    key = os.fspath(key_file) if key_file is not None else None
+    ca = os.fspath(tls_ca_file) if tls_ca_file is not None else None
+    return Session(Channel(address, name, key, ca, timeout, ring_slots, staging_bytes_max, force_staging))

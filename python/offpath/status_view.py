@@ -1,0 +1,80 @@
+"""The agent's status as tables for a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from .agent_http import fetch_status
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(count: float) -> str:
+    """Bytes with a unit: 1536 -> 1.5 KiB."""
+    for unit in UNITS:
+        if count < 1024 or unit == UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def table_of(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold", expand=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
+    """Tables of one status; with an earlier one, rates between the two."""
+    memory, mover, process = status["memory"], status["mover"], status["process"]
+    lines = [
+        f"[bold]{status['name']}[/bold]  version {status['version']}, process {status['pid']}, "
+        f"up {status['uptime_s']:.0f} s, {', '.join(status['addresses'])}",
+        f"memory {size_text(memory['used_bytes'])} of {size_text(memory['bytes_max'])} used, "
+        f"{size_text(memory['promised_bytes'])} promised; resident {size_text(process['resident_bytes'])}; "
+        f"buffers reused {status['buffers']['hit_rate']:.0%}",
+        f"{mover['frames']} frames, {size_text(mover['bytes'])} moved, {mover['failures']} failures",
+    ]
+    if before is not None and elapsed_s > 0:
+        moved = (mover["bytes"] - before["mover"]["bytes"]) / elapsed_s
+        frames = (mover["frames"] - before["mover"]["frames"]) / elapsed_s
+        busy = (process["cpu_s"] - before["process"]["cpu_s"]) / elapsed_s
+        lines.append(f"now {size_text(moved)}/s, {frames:.1f} frames/s, {busy:.0%} of a core")
+    channels = [
+        [each["program"], each["pid"], each["link"], "staged" if each["staged"] else "direct", each["requests"],
+         size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
+        for each in status["channels"]
+    ]  # fmt: skip
+    streams = [
+        [each["name"], each["program"], each["destination"], each["pool"], each["sent"], size_text(each["bytes"]),
+         each["stored"], size_text(each["credit_left_bytes"])]
+        for each in status["streams"]
+    ]  # fmt: skip
+    pools = [
+        [each["name"], each["user"], each["frames"], each["rows"], size_text(each["bytes"])] for each in status["pools"]
+    ]
+    return Group(
+        *lines,
+        table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
+        table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "stored", "credit"], streams),
+        table_of("pools", ["pool", "user", "frames", "rows", "bytes"], pools),
+    )
+
+
+def watch(where: str, interval_s: float, console: Console) -> None:
+    """Draws the status anew every ``interval_s`` until Ctrl-C."""
+    before, at = fetch_status(where), time.monotonic()
+    with Live(render(before), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            time.sleep(interval_s)
+            status, now = fetch_status(where), time.monotonic()
+            live.update(render(status, before, now - at), refresh=True)
+            before, at = status, now

@@ -1,0 +1,187 @@
+"""Streams: batches of one schema on their way to the agent, and the tickets that tell how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from . import columns
+from ._native import Stream as NativeStream
+from .errors import Error, SchemaError
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Key = str | tuple[str, str]
+# Destinations whose frames are the bytes that were sent.
+BYTES_AS_THEY_ARE = ("native", "serialised")
+
+
+class Ticket:
+    """One batch under way. ``await ticket`` waits until it is pulled, in an asyncio program."""
+
+    __slots__ = ("number", "stream")
+
+    def __init__(self, stream: Stream, number: int) -> None:
+        self.stream = stream
+        self.number = number
+
+    @property
+    def pulled(self) -> bool:
+        """The arrays are the program's again. Two loads; failures show in ``wait_pulled``."""
+        return self.stream._native.pulled >= self.number
+
+    @property
+    def stored(self) -> bool:
+        """The agent has taken responsibility for the batch."""
+        return self.stream._native.stored >= self.number
+
+    def wait_pulled(self, timeout: float | None = None) -> None:
+        """Waits until the arrays may be changed again. ``timeout`` in seconds, None: for ever.
+
+        Raises Timeout, PeerLost, or the batch's own error if it failed.
+        """
+        self.stream._native.wait_pulled(self.number, timeout)
+
+    def wait_stored(self, timeout: float | None = None) -> None:
+        """Waits until the frame is in its pool. Raises like ``wait_pulled``."""
+        self.stream._native.wait_stored(self.number, timeout)
+
+    def __await__(self) -> Generator[Any, None, Ticket]:
+        return self.stream.session._waiters.wait(self, stored=False).__await__()
+
+    async def when_stored(self) -> Ticket:
+        """``await ticket.when_stored()``: like ``wait_stored``, without blocking the event loop."""
+        return await self.stream.session._waiters.wait(self, stored=True)
+
+    def __repr__(self) -> str:
+        state = "stored" if self.stored else "pulled" if self.pulled else "posted"
+        return f"<Ticket {self.number} of {self.stream.name!r}, {state}>"
+
+
+class Stream:
+    """Made by ``Session.stream``. Sends batches; keeps their arrays alive until they are pulled."""
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        schema: pa.Schema | None,
+        *,
+        rows_max: int,
+        destination: str,
+        pool: str | None,
+        keep: int,
+        ranks: int,
+        rank: int,
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.schema = schema
+        self.pool_name = pool or f"local:/{name}"
+        self.destination = destination
+        specs = columns.BYTES
+        if schema is not None:
+            specs = columns.plain_columns(schema)
+        capsule = schema.__arrow_c_schema__() if schema is not None else None
+        self._native = NativeStream(
+            session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank
+        )  # fmt: skip
+
+    def send(self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True) -> Ticket:
+        """Posts one batch and returns at once; until it is pulled its arrays must not change.
+
+        ``data`` is a dict of arrays by column name, a record batch or table, anything that exports Arrow data, a
+        structured array, or an object with the columns as attributes. NumPy arrays are sent from where they lie:
+        one value a row (also strided, as ``x[:, 0]``), or shape (rows, n) for a fixed-size list of n. Without a schema
+        (destinations ``native`` and ``serialised``) it is one contiguous buffer.
+
+        ``key`` is (row, column), or the row alone. ``snapshot`` copies into staging memory instead: the arrays may
+        change at once. ``wait`` waits for room in the ring and credit; otherwise WouldBlock is raised.
+
+        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock.
+        """
+        number = self._native.send(data, key, snapshot, wait)
+        if number < 0:
+            number = self._send_other(data, key, snapshot, wait)
+        return Ticket(self, number)
+
+    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
+        """What is not a dict of plain memory."""
+        if self.schema is None:
+            return self._send_bytes(data, key, snapshot, wait)
+        data = columns.as_mapping(data, self.schema.names)
+        if isinstance(data, dict):
+            data = columns.temporal_as_integers(data) if columns.plain_columns(self.schema) else data
+            number = self._native.send(data, key, snapshot, wait)
+            if number >= 0:
+                return number
+        batch = columns.as_batch(data, self.schema)
+        return self._native.send_arrow(batch.__arrow_c_array__()[1], key, snapshot, wait)
+
+    def _send_bytes(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
+        if self.destination == "serialised" and isinstance(data, pa.RecordBatch | pa.Table):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, data.schema) as writer:
+                writer.write(data)
+            return self._native.send(sink.getvalue(), key, snapshot, wait)
+        raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}")
+
+    def move(
+        self,
+        pieces: Iterable[tuple[Any, int]],
+        key: Key,
+        *,
+        object_bytes: int = 0,
+        update: bool = False,
+        snapshot: bool = False,
+        wait: bool = True,
+    ) -> Ticket:
+        """Gathers buffers into one object of the pool, or changes one that is there (``update``) in place.
+
+        ``pieces`` are (contiguous buffer, offset in the object in bytes). A new object has ``object_bytes``, 0: up to
+        the end of the last piece; bytes no piece covers are zero. The stream's destination has to be ``native``.
+        """
+        pieces = list(pieces)
+        if not update and object_bytes == 0:
+            object_bytes = max((memoryview(buffer).nbytes + offset for buffer, offset in pieces), default=0)
+        return Ticket(self, self._native.move(pieces, object_bytes, key, update, snapshot, wait))
+
+    def step_end(self, row: str) -> Ticket:
+        """This rank has sent everything of step ``row``; readers see it when all ranks have said so."""
+        return Ticket(self, self._native.step_end(row))
+
+    @property
+    def pulled(self) -> int:
+        """The newest ticket number that is pulled."""
+        return self._native.pulled
+
+    @property
+    def stored(self) -> int:
+        """The newest ticket number that is stored."""
+        return self._native.stored
+
+    @property
+    def credit_bytes(self) -> int:
+        """Bytes that may be sent before a send would block."""
+        return self._native.credit_bytes
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Ends the stream; frames stay in their pool. Waits for its leases, at most ``timeout`` seconds."""
+        self._native.close(timeout)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        try:
+            self.close()
+        except Error:
+            if kind is None:
+                raise
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._native.closed else ""
+        return f"<Stream {self.name!r} to {self.pool_name}, {self.destination}{closed}>"

@@ -1,0 +1,242 @@
+// For tests: an agent reduced to what a host program can notice. It pulls every batch piece by piece as it was named,
+// keeps what it was told, and answers reads from a table of objects. In virtual time, in this process.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channel/agent_end.h"
+#include "host/connection.h"
+#include "link/loopback_link.h"
+
+namespace offpath::host {
+
+class FakeAgent final : public channel::AgentEvents {
+ public:
+  // One batch or move as it was asked for and as its bytes were read.
+  struct Batch {
+    wire::EntryKind kind = wire::EntryKind::send;
+    std::uint64_t ticket = 0;
+    std::uint32_t stream = 0;
+    std::uint64_t charge = 0, rows = 0;
+    std::string row_key, column_key;
+    std::vector<wire::Node> nodes;
+    std::vector<wire::BufferRef> buffers;
+    std::vector<std::vector<std::byte>> bytes;  // of each buffer
+    Status pulled;
+  };
+  struct Object {
+    std::vector<std::byte> bytes;
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+    std::uint64_t said_bytes = 0;  // the length it claims
+  };
+
+  FakeAgent(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout, bool hands_over)
+      : hands_over_(hands_over), end_(1, "test", std::move(link), layout, *this) {}
+
+  TimeNs step(TimeNs now) {
+    const bool did = end_.poll(now);
+    if (!did && end_.fall_asleep(now)) return never;
+    return now + microsecond_ns;
+  }
+
+  std::vector<wire::OpenStream> opened;  // texts and schema are not to be looked at
+  std::vector<std::string> pools;
+  std::vector<Batch> batches;
+  std::vector<std::string> steps;
+  std::vector<std::uint64_t> released;
+  std::map<std::string, Object> objects;  // by row key
+  std::uint64_t credit_bytes = 1ull << 40;
+  bool pulls = true;  // if not, batches stay in the air
+  Status refusal;     // of the next stream
+
+  static constexpr std::uint64_t charge_base = 4096 + 1;
+
+ private:
+  void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs) override {
+    switch (static_cast<wire::EntryKind>(request.kind)) {
+      case wire::EntryKind::open_stream: return open(channel, request);
+      case wire::EntryKind::close_stream: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+      case wire::EntryKind::send: return send(channel, request);
+      case wire::EntryKind::move: return move(channel, request);
+      case wire::EntryKind::step_end: {
+        wire::StepEnd step{};
+        ASSERT_TRUE(wire::decode(request.payload, step));
+        steps.emplace_back(step.row_key);
+        channel.set_pulled(step.stream, request.ticket);
+        return channel.set_stored(step.stream, request.ticket);
+      }
+      case wire::EntryKind::pool_get: return get(channel, request);
+      case wire::EntryKind::pool_list: return list(channel, request);
+      case wire::EntryKind::pool_drop: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
+      case wire::EntryKind::release: {
+        wire::Release release{};
+        ASSERT_TRUE(wire::decode(request.payload, release));
+        return released.push_back(release.lease);
+      }
+      case wire::EntryKind::need_credit: return;
+      default: FAIL() << "request kind " << int(request.kind);
+    }
+  }
+  void open(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::OpenStream open{};
+    ASSERT_TRUE(wire::decode(request.payload, open));
+    if (!refusal) return channel.reply_failure(request.ticket, wire::any_reply, refusal.error());
+    pools.emplace_back(open.pool);
+    opened.push_back(open);
+    channel.reset_line(open.stream);
+    channel.set_credit(open.stream, credit_bytes);
+    channel.reply(wire::ReplyKind::opened, request.ticket, wire::Opened{open.stream, charge_base});
+  }
+  void send(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::Send send{};
+    ASSERT_TRUE(wire::decode(request.payload, send));
+    Batch batch;
+    batch.ticket = request.ticket;
+    batch.stream = send.stream;
+    batch.charge = send.charge;
+    batch.rows = send.rows;
+    batch.row_key = send.row_key;
+    batch.column_key = send.column_key;
+    batch.nodes = send.nodes;
+    batch.buffers = send.buffers;
+    pull(channel, std::move(batch));
+  }
+  void move(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::Move move{};
+    ASSERT_TRUE(wire::decode(request.payload, move));
+    Batch batch;
+    batch.kind = wire::EntryKind::move;
+    batch.ticket = request.ticket;
+    batch.stream = move.stream;
+    batch.charge = move.charge;
+    batch.rows = move.object_bytes;
+    batch.row_key = move.row_key;
+    for (const wire::MovePiece& piece : move.pieces) batch.buffers.push_back(piece.source);
+    pull(channel, std::move(batch));
+  }
+  void pull(channel::AgentEnd& channel, Batch batch) {
+    std::vector<link::ReadPiece> pieces;
+    for (const wire::BufferRef& buffer : batch.buffers) {
+      batch.bytes.emplace_back(buffer.length);
+      if (buffer.length > 0)
+        pieces.push_back({buffer.region, buffer.generation, buffer.offset, batch.bytes.back().data(), buffer.length});
+    }
+    batches.push_back(std::move(batch));
+    if (pulls) channel.pull(batches.size() - 1, std::move(pieces));
+  }
+  void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs) override {
+    if (token >= pushes_from) return channel.reply(wire::ReplyKind::got, token - pushes_from, pushed_);
+    Batch& batch = batches[token];
+    batch.pulled = status;
+    if (!status) channel.reply_failure(batch.ticket, batch.stream, status.error());
+    channel.set_pulled(batch.stream, batch.ticket);
+    channel.set_stored(batch.stream, batch.ticket);
+  }
+  void get(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::PoolGet get{};
+    ASSERT_TRUE(wire::decode(request.payload, get));
+    const auto at = objects.find(std::string(get.row_key));
+    if (at == objects.end())
+      return channel.reply_failure(request.ticket, wire::any_reply, {Error::not_found, "no object " + std::string(get.row_key)});
+    const Object& object = at->second;
+    const std::uint64_t length = object.said_bytes != 0 ? object.said_bytes : object.bytes.size();
+    wire::Got got{wire::Got::How::descriptor, true, 0, length, 7};
+    if (get.segment != 0) {
+      got.how = wire::Got::How::pushed;
+      pushed_ = got;
+      return channel.push(pushes_from + request.ticket, {{get.segment, 0, object.bytes.data(), object.bytes.size()}});
+    }
+    if (!hands_over_) {
+      got.how = wire::Got::How::needs_segment;
+      return channel.reply(wire::ReplyKind::got, request.ticket, got);
+    }
+    const Fd fd(memfd_create("object", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(write(fd.get(), object.bytes.data(), object.bytes.size()), ssize_t(object.bytes.size()));
+    if (object.seals != 0) {
+      ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, object.seals), 0);
+    }
+    got.lease = ++leases_;
+    ASSERT_TRUE(channel.hand_over(request.ticket, fd.get()));
+    channel.reply(wire::ReplyKind::got, request.ticket, got);
+  }
+  void list(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::PoolList list{};
+    ASSERT_TRUE(wire::decode(request.payload, list));
+    wire::Listed listed{};
+    std::uint64_t sequence = 0;
+    for (const auto& [row, object] : objects) {
+      if (++sequence <= list.after) continue;
+      listed.more = listed.entries.size() == 3;  // so that a listing takes several replies
+      if (listed.more) break;
+      listed.entries.push_back({sequence, object.bytes.size(), 7, row, "column"});
+    }
+    channel.reply(wire::ReplyKind::listed, request.ticket, listed);
+  }
+  void on_offer(channel::AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
+  void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
+
+  static constexpr std::uint64_t pushes_from = 1ull << 40;
+  bool hands_over_;
+  wire::Got pushed_{};
+  std::uint64_t leases_ = 0;
+  channel::AgentEnd end_;
+};
+
+// A channel of the C interface with a fake agent behind it.
+class HostCalls : public testing::Test {
+ protected:
+  explicit HostCalls(link::LoopbackOptions options = {}, std::uint64_t staging_bytes_max = 1 << 20) {
+    options.welcome.memory_bytes_max = 1ull << 40;
+    auto pair = link::make_loopback(fabric, options, layout);
+    OFP_ASSERT(pair);
+    agent = std::make_unique<FakeAgent>(std::move(pair->agent), layout, options.mapped);
+    fabric->set_stepper([this](TimeNs now) { return agent->step(now); });
+    channel = new ofp_channel{std::make_shared<Connection>(std::move(pair->host), layout, staging_bytes_max,
+                                                           link::LoopbackFabric::clock, fabric.get())};
+  }
+  ~HostCalls() override {
+    ofp_close(channel);
+    fabric->set_stepper({});
+  }
+
+  ofp_stream* open(std::vector<ofp_column> columns, std::uint64_t rows_max = 1000, const char* destination = nullptr) {
+    ofp_stream_options options{};
+    options.struct_bytes = sizeof options;
+    options.rows_max = rows_max;
+    options.destination = destination;
+    ofp_stream* stream = nullptr;
+    EXPECT_EQ(ofp_stream_open_columns(channel, "stream", columns.data(), unsigned(columns.size()), &options, &stream, &error),
+              OFP_OK)
+        << error.message;
+    return stream;
+  }
+  const FakeAgent::Batch& stored(ofp_stream* stream, std::uint64_t ticket) {
+    EXPECT_EQ(ofp_wait_stored(stream, ticket, second_ns, &error), OFP_OK) << error.message;
+    return agent->batches.back();
+  }
+  [[nodiscard]] std::string said() const { return error.message; }
+
+  wire::ChannelLayout layout;
+  std::shared_ptr<link::LoopbackFabric> fabric = std::make_shared<link::LoopbackFabric>(1);
+  std::unique_ptr<FakeAgent> agent;
+  ofp_channel* channel = nullptr;
+  ofp_error error{};
+};
+
+template <class T>
+std::vector<T> values_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+}  // namespace offpath::host

@@ -1,0 +1,88 @@
+"""``offpath …`` as scripts use it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pytest
+
+
+@pytest.fixture
+def run(agent):
+    """Runs a command and returns what it printed; with ``fails`` what it complained. None: it may fail or not."""
+
+    def call(*arguments, fails=False):
+        environment = {**os.environ, "OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        command = [sys.executable, "-m", "offpath", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+        assert fails is None or (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    return call
+
+
+@pytest.fixture
+def pool(session, name):
+    stream = session.stream(name, pa.schema([pa.field("v", pa.int64(), nullable=False)]), rows_max=10)
+    for step in range(3):
+        stream.send({"v": np.full(10, step)}, key=(f"step{step}", "rank0")).wait_stored(5)
+    return session.pool(stream.pool_name)
+
+
+def test_version(run):
+    assert json.loads(run("version", "--json")) == {"version": offpath.__version__}
+    assert run("version").strip() == offpath.__version__
+
+
+def test_status(run, pool):
+    status = json.loads(run("status", "--json"))
+    assert pool.name in {each["name"] for each in status["pools"]}
+    assert status["mover"]["frames"] >= 3
+    assert pool.name in run("status")
+    assert "# EOF" in run("status", "--metrics") or "offpath" in run("status", "--metrics")
+
+
+def test_status_of_nobody(run):
+    assert "--http" in run("status", "--http", "127.0.0.1:1", fails=True)
+
+
+def test_pool_commands(run, pool, tmp_path):
+    listed = json.loads(run("pool", "ls", pool.name, "--json"))
+    assert [each["row"] for each in listed] == ["step0", "step1", "step2"]
+    told = json.loads(run("pool", "get", pool.name, "step1", "rank0", "--json"))
+    assert told["rows"] == 10 and told["schema"] == {"v": "int64"}
+    path = tmp_path / "pool.arrows"
+    assert json.loads(run("pool", "write", pool.name, path, "--json"))["bytes"] == path.stat().st_size
+    assert pa.ipc.open_stream(path.read_bytes()).read_all().num_rows == 30
+    assert json.loads(run("pool", "drop", pool.name, "--row", "step1", "--json")) == {"dropped": 1}
+    assert len(pool) == 2
+    assert "local:/absent" in run("pool", "ls", "local:/absent", fails=True)
+
+
+def test_info(run):
+    assert json.loads(run("info", "--json"))["link"] == "local"
+
+
+def test_doctor_proves_that_the_agent_reads_on_its_own(run):
+    # It exits with 1 where something should be changed on this machine.
+    diagnosis = json.loads(run("doctor", "--json", fails=None))
+    findings = {finding["name"]: finding for finding in diagnosis["findings"]}
+    assert findings["link"]["value"] == "local"
+    assert findings["reads"]["value"] in ("one-sided", "staged")
+    assert findings["silenced peer"]["good"], findings["silenced peer"]
+    assert {"page size", "huge pages", "locked memory", "kernel", "versions"} <= set(findings)
+
+
+def test_help_names_the_commands(run):
+    text = run("--help")
+    for command in ("agent", "run", "status", "top", "doctor", "bench", "pool", "version"):
+        assert command in text
+
+
+def test_agent_passes_arguments_on(run):
+    assert "offpath-agent" in run("agent", "--version")
