@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace offpath::agent {
 
@@ -137,8 +138,9 @@ CpuQuota::CpuQuota(CpuQuota&& other) noexcept
 
 CpuQuota::~CpuQuota() {
   if (group_.empty()) return;
-  (void)write_to(before_ + "/cgroup.procs", std::to_string(getpid()));
-  rmdir(group_.c_str());
+  Status left = write_to(before_ + "/cgroup.procs", std::to_string(getpid()));
+  if (left && rmdir(group_.c_str()) != 0) left = fail_errno(errno, "rmdir " + group_);
+  if (!left) log(LogLevel::info, "the cgroup stays behind until the next agent starts: {}", left.error().message);
 }
 
 }  // namespace offpath::agent

@@ -25,8 +25,9 @@ constexpr ConfigKey keys[] = {
      "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT ([::1] for IPv6; port 0 takes a free one). "
      "Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
-     "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Empty: nowhere. "
-     "Beyond this machine it wants security.insecure_network."},
+     "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Beyond this "
+     "machine it wants security.insecure_network. Empty: if agent.listen is empty as well, at http.sock beside the "
+     "agent's socket, else nowhere."},
     {"agent.pin", ConfigType::integer, "-1", "The core the loop runs on. -1: any.", -1, 4095},
     {"agent.profile", ConfigType::text, "none",
      "Makes this agent as slow as a device: none, or bluefield2 (bandwidth and latency of its link, and a cgroup limit "
@@ -121,7 +122,12 @@ Result<std::vector<link::Address>> parse_listen(const Config& config) {
 
 Result<std::optional<link::Address>> parse_http(const Config& config) {
   const std::string& text = config.text("agent.http");
-  if (text.empty()) return std::optional<link::Address>();
+  if (text.empty()) {
+    if (!config.texts("agent.listen").empty()) return std::optional<link::Address>();
+    OFP_ASSIGN(link::Address beside, default_address());
+    beside.path.replace(beside.path.rfind('/'), std::string::npos, "/http.sock");
+    return std::optional(std::move(beside));
+  }
   auto address = link::Address::parse(text.starts_with("unix:") ? text : "tcp:" + text);
   if (!address) return bad_value(config, "agent.http", "'{}' is neither HOST:PORT nor unix:/path", text);
   return std::optional(std::move(*address));

@@ -34,7 +34,9 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_EQ(settings->listen.size(), 1u);
   EXPECT_EQ(settings->listen[0].text(), geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:/run/user/1000/offpath/agent.sock");
-  EXPECT_FALSE(settings->http.has_value());
+  const std::string& path = settings->listen[0].path;
+  ASSERT_TRUE(settings->http.has_value());
+  EXPECT_EQ(settings->http->path, path.substr(0, path.size() - 10) + "http.sock");
   EXPECT_FALSE(settings->pin.has_value());
   EXPECT_FALSE(settings->name.empty());
   EXPECT_EQ(settings->profile.name, "none");
@@ -85,6 +87,12 @@ level = "debug"
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
   EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
   EXPECT_EQ(settings->log_level, LogLevel::debug);
+}
+
+TEST(SettingsTest, BesideAnAddressThatWasNamedNothingIsServedUnasked) {
+  auto settings = settings_of("[agent]\nlisten = ['unix:/tmp/a']");
+  ASSERT_TRUE(settings.has_value());
+  EXPECT_FALSE(settings->http.has_value());
 }
 
 TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {

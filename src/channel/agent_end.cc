@@ -238,7 +238,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     }
     if (!take_slot(slot, now)) return true;
   }
-  tail_ = std::max(tail_line.tail, requests_.position());
+  tail_ = tail_line.tail;  // it may be behind the position: slots are there before the tail that tells of them
   const bool found = requests_.position() != position_before;
   look_again_ = requests_.position() < tail_ || found;
   if (found || look_again_) {

@@ -63,16 +63,18 @@ void ShapedAgentLink::read(std::uint64_t token, std::span<const ReadPiece> piece
   std::uint64_t bytes = 0;
   for (const ReadPiece& piece : pieces) bytes += piece.length;
   if (ended_) return complete_after_end(LinkEvent::Kind::read_done, token);
-  read_due_[token] = due_after(reads_, bytes);
+  const TimeNs due = read_due_[token] = due_after(reads_, bytes);
   inner_->read(token, pieces);
+  due_fd_.arm(std::min(next_event(), due));  // it may be over by now, and nobody may poll until then
 }
 
 void ShapedAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
   std::uint64_t bytes = 0;
   for (const WritePiece& piece : pieces) bytes += piece.length;
   if (ended_) return complete_after_end(LinkEvent::Kind::write_done, token);
-  write_due_[token] = due_after(writes_, bytes);
+  const TimeNs due = write_due_[token] = due_after(writes_, bytes);
   inner_->write(token, pieces);
+  due_fd_.arm(std::min(next_event(), due));
 }
 
 // Posted when the inner link has ended but our owner does not know it yet: completes before `closed`.

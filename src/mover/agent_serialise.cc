@@ -59,6 +59,11 @@ Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from) {
       return std::move(copy.made);
     }
   }
+  // The same for lists of such numbers; a builder of lists would take them one list at a time.
+  if (from.type_id() == arrow::Type::FIXED_SIZE_LIST && from.null_count() == 0) {
+    OFP_ASSIGN(std::shared_ptr<arrow::Array> values, build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values()));
+    return std::make_shared<arrow::FixedSizeListArray>(from.type(), from.length(), std::move(values));
+  }
   // A builder of dictionary arrays would make another dictionary than the one that was sent.
   if (has_dictionary(*from.type())) {
     auto copied = arrow::Concatenate({arrow::MakeArray(from.data())});
