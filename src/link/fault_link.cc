@@ -75,6 +75,7 @@ void FaultAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces
   }
   outstanding_[{Kind::read_done, token}] = true;
   inner_->read(token, pieces);
+  due_fd_.arm(now_);  // it may be over by now, and only poll decides when its owner learns it
 }
 
 void FaultAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
@@ -88,6 +89,7 @@ void FaultAgentLink::write(std::uint64_t token, std::span<const WritePiece> piec
   }
   outstanding_[{Kind::write_done, token}] = true;
   inner_->write(token, pieces);
+  due_fd_.arm(now_);  // it may be over by now, and only poll decides when its owner learns it
 }
 
 void FaultAgentLink::wake() {
