@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,18 @@ def test_an_agent_that_is_there_already_is_left_as_it_was(tmp_path: Path) -> Non
             assert session.pool(found["agent"]["pool"]).keys() == []
 
 
+def test_over_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(32))
+    monkeypatch.setenv("OFFPATH_KEY_FILE", str(key))
+    with offpath.Agent.start(listen=["tcp:127.0.0.1:0"], settings={"security.key_file": key}) as agent:
+        address = next(address for address in agent.addresses if address.startswith("tcp:"))
+        found = run_small(tmp_path, "--agent", address.removeprefix("tcp:"))
+    assert found["agent"]["link"] == "tcp"
+    assert found["agent"]["cpu_s"] is None
+
+
 def test_frames_are_page_aligned_and_mapped_where_they_lie(tmp_path: Path) -> None:
     settings = Settings(atoms=500, steps=10, every=5, out=tmp_path, check=False)
     with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
@@ -107,6 +120,21 @@ def test_frames_are_page_aligned_and_mapped_where_they_lie(tmp_path: Path) -> No
                 for buffer in filter(None, column.buffers()):
                     assert buffer.address % mmap.PAGESIZE == 0
                     assert frame.address <= buffer.address < frame.address + frame.nbytes
+
+
+def test_an_agent_that_dies_ends_the_run(tmp_path: Path) -> None:
+    settings = Settings(atoms=500, steps=20, every=5, out=tmp_path, check=False)
+    reached: list[int] = []
+    with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
+
+        def kill_at_second(step: int, _: int) -> None:
+            reached.append(step)
+            if step == 5:
+                agent.kill()
+
+        with pytest.raises(offpath.PeerLost):
+            drive(settings, session, "local:/particles", kill_at_second)
+    assert reached == [0, 5]
 
 
 def test_one_wrong_bit_in_the_file_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,13 +58,14 @@ def simulate(
     settings: Settings, session: Any, address: str, pool: str, console: Console
 ) -> tuple[RunReport, list[int]]:
     """Runs the simulation and has the pool written; the report so far and the step of each batch in the file."""
-    cpu_before = process_cpu_s(session.info.agent_pid)
+    agent_pid = session.info.agent_pid if session.info.link == "local" else 0  # elsewhere it is another process's
+    cpu_before = process_cpu_s(agent_pid)
     with StepProgress(console, settings.steps, settings.every) as progress:
         if settings.ranks == 1:
             ranks = [drive(settings, session, pool, progress)]
         else:
             ranks = drive_ranks(settings, address, pool, progress)
-    cpu_after = process_cpu_s(session.info.agent_pid)
+    cpu_after = process_cpu_s(agent_pid)
     report = RunReport(settings, pool, session.info.link, ranks)
     if cpu_before is not None and cpu_after is not None:
         report.agent_cpu_s = cpu_after - cpu_before
@@ -85,9 +86,11 @@ def check(settings: Settings, first: RankResult, steps: list[int]) -> list[StepC
 
 
 def process_cpu_s(pid: int) -> float | None:
-    """User and system time of a process on this machine so far; None where there is no such process."""
+    """User and system time of a process on this machine so far; None if ``pid`` is 0 or there is no such process."""
+    if pid == 0:
+        return None
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if pid > 0 else None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
