@@ -40,7 +40,7 @@ def run_agent(*arguments: str, env: dict[str, str] | None = None) -> subprocess.
         text=True,
         timeout=START_SECONDS_MAX,
         check=False,
-        env={**os.environ, **(env or {})},
+        env={"XDG_RUNTIME_DIR": "/nonexistent", **os.environ, **(env or {})},
     )
 
 
