@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -48,6 +49,21 @@ def open_path() -> Iterator[Path]:
         yield path
 
 
+def copy_program(directory: Path) -> tuple[Path, dict[str, str]]:
+    """The agent and its libraries where other users can run them, unlike a clone in somebody's home; its environment."""
+    libraries = directory / "lib"
+    libraries.mkdir()
+    listed = subprocess.run(["ldd", find_program()], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        path = line.partition("=> ")[2].split(" (")[0]
+        if path.startswith("/") and not path.startswith(("/lib", "/usr/lib")):
+            shutil.copy(path, libraries)
+    program = shutil.copy(find_program(), directory)
+    for made in (libraries, *libraries.iterdir(), Path(program)):
+        made.chmod(0o755)
+    return Path(program), {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+
+
 def as_user(uid: int, *command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(each) for each in command], user=uid, group=uid, extra_groups=[], capture_output=True, text=True,
@@ -80,9 +96,10 @@ def test_nobody_looks_into_the_agent(open_path: Path, looker: int) -> None:
     home = open_path / "home"
     home.mkdir()
     os.chown(home, USER, USER)
+    program, environment = copy_program(open_path)
     process = subprocess.Popen(
-        [find_program(), "--ready", "--listen", f"unix:{home}/agent.sock"], user=USER, group=USER, extra_groups=[],
-        stdout=subprocess.PIPE, text=True, cwd="/",
+        [program, "--ready", "--listen", f"unix:{home}/agent.sock"], user=USER, group=USER, extra_groups=[],
+        stdout=subprocess.PIPE, text=True, cwd="/", env=environment,
     )
     try:
         assert process.stdout is not None and process.stdout.readline()
