@@ -50,7 +50,7 @@ def open_path() -> Iterator[Path]:
 
 
 def copy_program(directory: Path) -> tuple[Path, dict[str, str]]:
-    """The agent and its libraries where other users can run them, unlike a clone in somebody's home; its environment."""
+    """The agent and its libraries where other users can run them, and its environment: clones lie in homes."""
     libraries = directory / "lib"
     libraries.mkdir()
     listed = subprocess.run(["ldd", find_program()], capture_output=True, text=True, check=True).stdout
