@@ -1,5 +1,7 @@
 #include "loop/job_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -56,6 +58,7 @@ void JobPool::take(Finished finished, TimeNs now) {
 }
 
 void JobPool::work() {
+  pthread_setname_np(pthread_self(), "offpath-job");
   for (;;) {
     Job job;
     {
