@@ -108,6 +108,15 @@ Status pin_to(unsigned core) {
   return {};
 }
 
+void compare_with_machine(const DispatcherOptions& options) {
+  const auto machine = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t wanted = options.mover.memory_bytes_max + options.buffers.cached_bytes_max;
+  if (wanted > machine) {
+    log(LogLevel::warning, "memory.bytes_max and memory.cached_max are {:.1f} GiB together, this machine has {:.1f} GiB",
+        static_cast<double>(wanted) / (1u << 30), static_cast<double>(machine) / (1u << 30));
+  }
+}
+
 std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
   if (settings.profile.cores == 0) return std::nullopt;
   const double cores = settings.profile.cpu_quota(1 + settings.jobs.threads);
@@ -137,6 +146,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   OFP_ASSIGN(Signals signals, Signals::catch_all());
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
+  compare_with_machine(settings.dispatcher);
   const std::optional<CpuQuota> quota = limit_processor(settings);
   const bool keep_ptrace = settings.keep_ptrace;
   const std::optional<unsigned> pin = settings.pin;

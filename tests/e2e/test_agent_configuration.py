@@ -106,6 +106,13 @@ def test_what_is_insecure_is_said_loudly(tmp_path: Path) -> None:
         assert a.stop() == 0
 
 
+def test_more_memory_than_there_is_is_said(tmp_path: Path) -> None:
+    with agent(tmp_path, "--memory", "60TiB") as a:
+        assert "this machine has" in a.log()
+    with agent(tmp_path, "--memory", "1MiB", "--set", "memory.cached_max=1MiB") as a:
+        assert "this machine has" not in a.log()
+
+
 def test_without_a_runtime_directory_an_address_has_to_be_named(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root has a directory of its own")
