@@ -10,6 +10,7 @@ namespace offpath::bench {
 namespace {
 
 constexpr std::uint32_t columns_count = 16;
+constexpr std::uint64_t size_min_bytes = 4096;
 constexpr const char* paper = "SDMS paper, 250-350 us";
 constexpr double paper_post_ns = 300e3;
 
@@ -25,13 +26,15 @@ class Poster {
     return Poster(channel, std::move(sources), std::move(stream));
   }
 
-  // `count` posts, each after the one before is stored: the agent is awake and the ring empty. The first is not
-  // recorded. Appends nanoseconds.
+  // `count` posts, each after the one before is stored: the agent is awake and the ring empty. Before each goes an
+  // unrecorded one of the smallest size, or a post after 100 ms of waiting for 1 GiB would be a colder one than a post
+  // after 10 us of waiting for 4 KiB. Appends nanoseconds.
   Status post_awake(std::uint64_t total_bytes, std::size_t count, std::vector<double>& costs_ns) {
     OFP_TRY(wake_agent(channel_));
-    for (std::size_t i = 0; i < count + 1; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
+      OFP_TRY(post_one(size_min_bytes));
       OFP_ASSIGN(const double cost_ns, post_one(total_bytes));
-      if (i > 0) costs_ns.push_back(cost_ns);
+      costs_ns.push_back(cost_ns);
     }
     return {};
   }
@@ -117,7 +120,7 @@ Status measure_idle(const Channel& channel, const Options& options, Report& repo
 Status measure_sizes(const Channel& channel, const Options& options, Report& report) {
   OFP_ASSIGN(Poster poster, Poster::make(channel, options.size_max_bytes));
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t bytes = 4096; bytes <= options.size_max_bytes; bytes *= 2) sizes.push_back(bytes);
+  for (std::uint64_t bytes = size_min_bytes; bytes <= options.size_max_bytes; bytes *= 2) sizes.push_back(bytes);
   std::vector<std::vector<double>> costs_ns(sizes.size());
   for (std::size_t turn = 0; turn < options.pairs().pairs; ++turn) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
