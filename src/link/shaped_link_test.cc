@@ -1,7 +1,10 @@
 #include "link/shaped_link.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <array>
 #include <vector>
@@ -127,6 +130,57 @@ TEST(ShapedAgentLink, ClosedComesAfterWhatIsUnderWay) {
   world.run(20);
   world.read(2, 10);  // the link has ended, its owner does not know it yet
   EXPECT_EQ(world.run(40'000), (Seen{{21, 2}, {15'000, 1}, {15'000, 2000}}));
+}
+
+// As the local link: an operation is over when the call returns, and nothing but poll tells.
+class QuietLink final : public AgentLink {
+ public:
+  QuietLink() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    silent_ = Fd(ends[0]);
+    other_end_ = Fd(ends[1]);
+  }
+  const LinkTraits& traits() const override { return traits_; }
+  Status attach_range(RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override { return {}; }
+  Status detach_range(RegionId, std::uint32_t) override { return {}; }
+  MutableBytes mapped(RegionId) override { return {}; }
+  void read(std::uint64_t token, std::span<const ReadPiece>) override { done_.push_back({Kind::read_done, token, {}, {}}); }
+  void write(std::uint64_t token, std::span<const WritePiece>) override { done_.push_back({Kind::write_done, token, {}, {}}); }
+  void wake() override {}
+  Status hand_over(std::uint64_t, int) override { return {}; }
+  std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
+    std::size_t count = 0;
+    for (; count < events.size() && count < done_.size(); ++count) events[count] = std::move(done_[count]);
+    done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(count));
+    return count;
+  }
+  int event_fd() const override { return silent_.get(); }
+  void close() override {}
+
+ private:
+  LinkTraits traits_;
+  Fd silent_, other_end_;
+  std::vector<LinkEvent> done_;
+};
+
+// A loop goes to sleep after it has posted, and nobody polls until the descriptor tells.
+TEST(ShapedAgentLink, WhatIsDoneWakesALoopThatSleeps) {
+  ShapedAgentLink link(std::make_unique<QuietLink>(), plain);
+  std::array<LinkEvent, 4> events;
+  EXPECT_EQ(link.poll(monotonic_ns(), events), 0u);
+  std::byte place{};
+  const ReadPiece read{1, 1, 0, &place, 1};
+  const WritePiece write{wire::channel_segment, 0, &place, 1};
+  for (int i = 0; i < 2; ++i) {
+    if (i == 0) link.read(7, std::span(&read, 1));
+    else link.write(7, std::span(&write, 1));
+    pollfd sleeping{link.event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&sleeping, 1, 30'000), 1);
+    ASSERT_EQ(link.poll(monotonic_ns(), events), 1u);
+    EXPECT_EQ(events[0].token, 7u);
+    ASSERT_EQ(::poll(&sleeping, 1, 0), 0);  // and then it is silent again
+  }
 }
 
 TEST(Profiles, BlueField2) {
