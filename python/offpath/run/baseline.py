@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ METADATA_BYTES_MAX = 1 << 16  # schema and message headers of a few columns are 
 
 
 class HostSerialiser:
-    """Serialises batches of one schema into one buffer, used again each time, its pages touched in advance.
+    """Serialises batches of one schema, into new memory as who keeps every frame does, or into one buffer used again.
 
-    That is the fastest way pyarrow offers: a program that keeps what it serialised pays for new pages besides.
+    The second is the fastest way pyarrow offers: the buffer's pages were touched in advance.
     """
 
     def __init__(self, schema: pa.Schema, payload_bytes_max: int) -> None:
@@ -30,11 +31,19 @@ class HostSerialiser:
         self.buffer = pa.allocate_buffer(payload_bytes + METADATA_BYTES_MAX)
         np.frombuffer(self.buffer, np.uint8)[:] = 0
 
-    def serialise(self, columns: dict[str, NDArray[Any]]) -> int:
-        """Columns as of ``make_columns`` become an Arrow IPC stream in ``buffer``; its length in bytes."""
+    def serialise(self, columns: dict[str, NDArray[Any]]) -> pa.Buffer:
+        """Columns as of ``make_columns`` become an Arrow IPC stream in memory of its own, which is returned."""
+        pages = pa.py_buffer(mmap.mmap(-1, self.payload_bytes_max + METADATA_BYTES_MAX))
+        return pages.slice(0, self.write(columns, pages))
+
+    def serialise_again(self, columns: dict[str, NDArray[Any]]) -> pa.Buffer:
+        """The same in the one buffer: valid until the next call."""
+        return self.buffer.slice(0, self.write(columns, self.buffer))
+
+    def write(self, columns: dict[str, NDArray[Any]], target: pa.Buffer) -> int:
         arrays = [to_arrow(columns[field.name], field.type) for field in self.schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        with pa.FixedSizeBufferWriter(self.buffer) as sink:
+        with pa.FixedSizeBufferWriter(target) as sink:
             with pa.ipc.new_stream(sink, self.schema) as writer:
                 writer.write_batch(batch)
             return sink.tell()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, CYAN, YELLOW, RED = "#4477aa", "#66ccee", "#ccbb44", "#ee6677"
+BLUE, CYAN, YELLOW, RED, PURPLE = "#4477aa", "#66ccee", "#ccbb44", "#ee6677", "#aa3377"
 GREY = "#666666"
 
 
@@ -43,7 +43,8 @@ def draw_times(report: RunReport, axes: Axes) -> None:
             ("waiting, after\ncomputing meanwhile", "waiting", True, CYAN, "D"),
             ("own again,\nif it waits", "own_again", False, YELLOW, "s"),
         ]
-    lines.append(("pyarrow on the host:\nconvert and serialise", "serialise", None, RED, "^"))
+    lines.append(("pyarrow on the host,\ninto new memory", "serialise", None, RED, "^"))
+    lines.append(("pyarrow on the host,\nbuffer used again", "reuse", None, PURPLE, "v"))
     labels: list[tuple[float, str, str]] = []
     for label, name, busy, colour, marker in lines:
         chosen = [handover for handover in report.handovers if busy is None or handover.busy == busy]
