@@ -47,6 +47,7 @@ AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<li
       layout_(layout),
       events_(events),
       options_(options),
+      slice_bytes_(link_->traits().one_sided ? options.pull_slice_bytes : options.asked_slice_bytes),
       requests_(layout.request_slots, EntryReader::Tickets::counted),
       replies_(nullptr, layout.reply_slots),
       lines_(layout.streams_max) {
@@ -326,11 +327,11 @@ void AgentEnd::cancel(std::uint64_t token) {
 
 bool AgentEnd::post_slices() {
   bool posted = false;
-  std::uint64_t budget = options_.pull_slice_bytes;  // of one poll, where reads complete at once
+  std::uint64_t budget = slice_bytes_;  // of one poll, where reads complete at once
   for (Pull& pull : pulls_) {
     while (!pull.all_posted && budget > 0) {
       if (mapped_ == nullptr && slices_outstanding_ >= options_.pulls_outstanding) return posted;
-      const std::uint64_t bytes = post_slice(pull, std::min(budget, options_.pull_slice_bytes));
+      const std::uint64_t bytes = post_slice(pull, std::min(budget, slice_bytes_));
       if (mapped_ != nullptr) budget -= bytes;
       posted = true;
     }

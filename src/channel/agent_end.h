@@ -43,6 +43,7 @@ class AgentEvents {
 
 struct AgentEndOptions {
   std::uint64_t pull_slice_bytes = 512 * 1024;
+  std::uint64_t asked_slice_bytes = 2 * 1024 * 1024;  // the same where the host has to answer: each slice is a request
   unsigned pulls_outstanding = 8;  // slices posted at a time where the link completes later
   unsigned look_slots_max = 256;
   TimeNs idle_before_sleep_ns = millisecond_ns;
@@ -156,6 +157,7 @@ class AgentEnd {
   AgentEvents& events_;
   AgentEndOptions options_;
   std::byte* mapped_ = nullptr;  // the channel segment where the link maps it
+  std::uint64_t slice_bytes_;
 
   EntryReader requests_;
   std::uint64_t tail_ = 0;          // request tail as last seen
