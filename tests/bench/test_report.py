@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import typer
-
 from offpath.bench import finish
 from offpath.bench.move import CLAIMS, add_missing
 from offpath.bench.report import CLAIM_KEYS, Claim, Report, ReportError, Series

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from offpath.bench import control_group
 
 # Spins for half a second of wall time, prints the CPU time it got for it.

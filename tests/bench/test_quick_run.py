@@ -1,0 +1,44 @@
+"""Both commands from end to end with --quick: every part runs, every claim is there, every figure is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from offpath.bench import app
+from offpath.bench.move import CLAIMS
+from offpath.bench.programs import ProgramError, find_program
+from offpath.bench.report import Report
+from typer.testing import CliRunner
+
+# What 1 MiB, the largest size of --quick, leaves out; and peers that a machine need not have.
+LEFT_OUT = {"move.ipc_page_vs_host_serialised_16col (from 4 MiB)", "move.host_cpu_ratio"}
+NEED_UCX = {"move.columns_vs_ucx (16 x 4 KiB)", "move.columns_vs_ucx (16 x 64 KiB)"}
+
+
+def run_quick(command: str, out: Path, *programs: str) -> Report:
+    try:
+        for program in programs:
+            find_program(program)
+    except ProgramError as error:
+        pytest.skip(str(error))
+    json_path = out / "report.json"
+    result = CliRunner().invoke(app, [command, "--quick", "--out", str(out), "--json", str(json_path)])
+    assert result.exit_code == 0, result.output
+    return Report.parse(json_path.read_text(encoding="utf-8"))
+
+
+def test_arrow_steps(tmp_path: Path):
+    report = run_quick("arrow-steps", tmp_path, "bench_arrow_steps")
+    assert all(
+        claim.value is not None for claim in report.claims if "agent" not in claim.claim and "2mib" not in claim.claim
+    )
+    assert len(list(tmp_path.glob("*.png"))) == 4
+
+
+def test_move(tmp_path: Path):
+    report = run_quick("move", tmp_path, "offpath-agent", "bench_move_post", "bench_move_arrow", "bench_move_flight")
+    measured = {claim.claim for claim in report.claims if claim.value is not None}
+    missing = {name for name, _, _ in CLAIMS} - measured - LEFT_OUT - NEED_UCX
+    assert missing == set(), [claim.why for claim in report.claims if claim.claim in missing]
+    assert len(list(tmp_path.glob("*.png"))) == 4
