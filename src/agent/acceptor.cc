@@ -15,16 +15,20 @@ namespace {
 using Kind = link::Address::Kind;
 using State = link::AgentHandshake::State;
 
-constexpr unsigned connections_of_a_look = 16;             // then other work gets its turn
+constexpr unsigned connections_of_a_look = 16;                  // then other work gets its turn
 constexpr TimeNs rest_after_failure_ns = 100 * millisecond_ns;  // out of descriptors, for instance
-constexpr TimeNs standstill_ns = second_ns;                // a timer so late means that the process was stopped
+constexpr TimeNs standstill_ns = second_ns;                     // a timer so late means that the process was stopped
 constexpr unsigned extensions_max = 3;
 
 }  // namespace
 
 Acceptor::Acceptor(loop::Loop& loop, const link::AgentPolicy& policy, wire::Welcome welcome, const Options& options,
                    std::function<Status()> may_welcome, std::function<void(Arrival, TimeNs)> on_arrival)
-    : loop_(loop), policy_(policy), welcome_(std::move(welcome)), options_(options), may_welcome_(std::move(may_welcome)),
+    : loop_(loop),
+      policy_(policy),
+      welcome_(std::move(welcome)),
+      options_(options),
+      may_welcome_(std::move(may_welcome)),
       on_arrival_(std::move(on_arrival)) {}
 
 Acceptor::~Acceptor() { close(); }
@@ -88,7 +92,8 @@ void Acceptor::begin(Fd socket, Kind kind, TimeNs now) {
   handshakes_.push_back({link::AgentHandshake(std::move(socket), kind, policy_, now), kind});
   const HandshakeAt at = std::prev(handshakes_.end());
   if (at->state.state() == State::pending) {
-    if (Status watched = loop_.watch(fd, EPOLLIN, [this, at](std::uint32_t, TimeNs later) { advance(at, later); }); !watched) {
+    if (Status watched = loop_.watch(fd, EPOLLIN, [this, at](std::uint32_t, TimeNs later) { advance(at, later); });
+        !watched) {
       at->state.refuse(Error::io, watched.error().message);
     }
   }
@@ -104,7 +109,8 @@ void Acceptor::start_timer(HandshakeAt at, TimeNs due) {
 // virtual machine that was paused): then it gets its time once more.
 void Acceptor::on_deadline(HandshakeAt at, TimeNs now, TimeNs due) {
   at->timer = 0;
-  if (now - due > standstill_ns && at->extensions++ < extensions_max) return start_timer(at, now + link::handshake_wait_ns);
+  if (now - due > standstill_ns && at->extensions++ < extensions_max)
+    return start_timer(at, now + link::handshake_wait_ns);
   if (at->state.advance(std::max(now, at->state.deadline())) == State::ready) return welcome(at, now);
   log(LogLevel::info, "a connection was given up: {}", at->state.failure().message);
   ++counters_.refused;

@@ -52,7 +52,8 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   OFP_TRY(listen());
   Fd http_socket;
   if (settings_.http) {
-    if (settings_.http->kind == link::Address::Kind::unix_socket) OFP_TRY(prepare_directory_of(settings_.http->path, false));
+    if (settings_.http->kind == link::Address::Kind::unix_socket)
+      OFP_TRY(prepare_directory_of(settings_.http->path, false));
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
   OFP_TRY(before_threads());
@@ -73,8 +74,8 @@ Status Agent::listen() {
   welcome.agent_name = settings_.name;
   welcome.agent_version = agent_version;
   acceptor_ = std::make_unique<Acceptor>(
-      *loop_, policy_, std::move(welcome),
-      Acceptor::Options{settings_.handshakes_max, !settings_.allow_uids.empty()}, [this] { return may_welcome(); },
+      *loop_, policy_, std::move(welcome), Acceptor::Options{settings_.handshakes_max, !settings_.allow_uids.empty()},
+      [this] { return may_welcome(); },
       [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
   for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));
   return {};
@@ -87,11 +88,10 @@ Status Agent::listen() {
 // Connections come through the loop's descriptors, before all of these.
 void Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
-  dispatcher_ = std::make_unique<Dispatcher>(
-      settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
-        jobs_->start(std::move(run), [this, token](Status status, TimeNs now) {
-          dispatcher_->on_job(token, std::move(status), now);
-        });
+  dispatcher_ =
+      std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
+        jobs_->start(std::move(run),
+                     [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
@@ -113,7 +113,8 @@ Status Agent::may_welcome() const {
 
 void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
   std::unique_ptr<link::AgentLink> link = std::move(arrival.link);
-  if (settings_.profile.name != "none") link = std::make_unique<link::ShapedAgentLink>(std::move(link), settings_.profile);
+  if (settings_.profile.name != "none")
+    link = std::make_unique<link::ShapedAgentLink>(std::move(link), settings_.profile);
   dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
 }
 
@@ -144,7 +145,9 @@ void Agent::unwatch_channel(const channel::AgentEnd& channel) {
 
 bool Agent::Channels::poll(TimeNs now) { return agent_.dispatcher_->poll(now); }
 
-bool Agent::Channels::fall_asleep(TimeNs now) { return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0; }
+bool Agent::Channels::fall_asleep(TimeNs now) {
+  return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0;
+}
 
 TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
 

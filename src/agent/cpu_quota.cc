@@ -116,7 +116,8 @@ Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& m
 }
 
 Result<CpuQuota> CpuQuota::apply(double cores) {
-  OFP_ASSIGN(const CgroupPlace place, find_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"), "cpu"));
+  OFP_ASSIGN(const CgroupPlace place,
+             find_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"), "cpu"));
   OFP_ASSIGN(const std::string parent, parent_of_group(place));
   remove_empty_groups(parent);
   std::string group = fmt::format("{}/{}{}", parent, group_prefix, getpid());

@@ -14,8 +14,8 @@ class CpuQuota {
   [[nodiscard]] static Result<CpuQuota> apply(double cores);
   CpuQuota(CpuQuota&& other) noexcept;
   CpuQuota& operator=(CpuQuota&&) = delete;
-  // The process goes back to where it was, and the group is removed; where capabilities were given up meanwhile that may
-  // not be permitted, and the next agent removes it.
+  // The process goes back to where it was, and the group is removed; where capabilities were given up meanwhile that
+  // may not be permitted, and the next agent removes it.
   ~CpuQuota();
 
   [[nodiscard]] const std::string& group() const noexcept { return group_; }

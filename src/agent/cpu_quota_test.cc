@@ -19,7 +19,8 @@ TEST(CpuQuotaTest, PeriodsAreShortAndExact) {
 TEST(CpuQuotaTest, FindsTheGroupInVersion2) {
   auto place = find_cgroup("0::/user.slice/session-2.scope\n",
                            "24 1 0:22 / /sys rw - sysfs sysfs rw\n"
-                           "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "cpu");
+                           "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+                           "cpu");
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->version, 2);
   EXPECT_EQ(place->mount + place->path, "/sys/fs/cgroup/user.slice/session-2.scope");
@@ -29,14 +30,16 @@ TEST(CpuQuotaTest, FindsTheGroupInVersion1BesideVersion2) {
   auto place = find_cgroup("9:name=systemd:/\n4:cpu,cpuacct:/jobs/7\n3:cpuset:/\n0::/\n",
                            "31 30 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
                            "32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-                           "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "cpu");
+                           "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                           "cpu");
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->version, 1);
   EXPECT_EQ(place->mount + place->path, "/sys/fs/cgroup/cpu,cpuacct/jobs/7");
 }
 
 TEST(CpuQuotaTest, InAContainerTheMountBeginsWithinTheHierarchy) {
-  auto place = find_cgroup("4:cpu:/docker/abc\n", "32 30 0:28 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n", "cpu");
+  auto place = find_cgroup("4:cpu:/docker/abc\n",
+                           "32 30 0:28 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n", "cpu");
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->path, "/");
 }

@@ -69,8 +69,9 @@ Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, 
   server.set_payload_max_length(4096);
   server.set_default_headers({{"Cache-Control", "no-store"},
                               {"X-Content-Type-Options", "nosniff"},
-                              {"Content-Security-Policy", "default-src 'self'; style-src 'unsafe-inline'; "
-                                                          "script-src 'unsafe-inline'"}});
+                              {"Content-Security-Policy",
+                               "default-src 'self'; style-src 'unsafe-inline'; "
+                               "script-src 'unsafe-inline'"}});
   add_routes(server, board);
   server.adopt(std::move(listener));
   parts->thread = std::thread([&server] { server.listen_after_bind(); });

@@ -56,17 +56,20 @@ Arguments parse_arguments(int argc, char** argv) {
   app.set_version_flag("--version", std::string("offpath-agent ") + agent_version);
   app.add_option("--config", arguments.config_file, "TOML file; options of the command line win over it");
   std::vector<std::string> listen, allow_uids, settings;
-  app.add_option("--listen", listen, "unix:/path, tcp:HOST:PORT or tls:HOST:PORT; may be repeated")->allow_extra_args(false);
+  app.add_option("--listen", listen, "unix:/path, tcp:HOST:PORT or tls:HOST:PORT; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--allow-uid", allow_uids, "user who may connect besides root and this one; may be repeated")
       ->allow_extra_args(false);
   std::array<std::string, std::size(key_options)> texts;
   std::array<CLI::Option*, std::size(key_options)> given;
   for (std::size_t i = 0; i < std::size(key_options); ++i) {
-    given[i] = app.add_option(key_options[i].option, texts[i], fmt::format("{} ({})", key_options[i].help, key_options[i].key));
+    given[i] = app.add_option(key_options[i].option, texts[i],
+                              fmt::format("{} ({})", key_options[i].help, key_options[i].key));
   }
   bool insecure = false;
   app.add_flag("--insecure-network", insecure, "allow unencrypted addresses beyond this machine");
-  app.add_option("--set", settings, "KEY=VALUE of any key of the configuration; may be repeated")->allow_extra_args(false);
+  app.add_option("--set", settings, "KEY=VALUE of any key of the configuration; may be repeated")
+      ->allow_extra_args(false);
   app.add_flag("--ready", arguments.ready, "print one line of JSON when programs may connect");
   app.add_option("--ready-fd", arguments.ready_fd, "the same, to this descriptor, which is closed then")
       ->check(CLI::Range(1, 1 << 20));
@@ -86,7 +89,8 @@ Arguments parse_arguments(int argc, char** argv) {
   if (insecure) arguments.values.emplace_back("security.insecure_network", "true");
   for (const std::string& setting : settings) {
     const std::size_t equals = setting.find('=');
-    arguments.values.emplace_back(setting.substr(0, equals), equals == std::string::npos ? "" : setting.substr(equals + 1));
+    arguments.values.emplace_back(setting.substr(0, equals),
+                                  equals == std::string::npos ? "" : setting.substr(equals + 1));
   }
   return arguments;
 }
@@ -104,15 +108,18 @@ Status pin_to(unsigned core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  if (sched_setaffinity(0, sizeof cores, &cores) != 0) return fail_errno(errno, fmt::format("agent.pin {}: sched_setaffinity", core));
+  if (sched_setaffinity(0, sizeof cores, &cores) != 0)
+    return fail_errno(errno, fmt::format("agent.pin {}: sched_setaffinity", core));
   return {};
 }
 
 void compare_with_machine(const DispatcherOptions& options) {
-  const auto machine = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto machine =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t wanted = options.mover.memory_bytes_max + options.buffers.cached_bytes_max;
   if (wanted > machine) {
-    log(LogLevel::warning, "memory.bytes_max and memory.cached_max are {:.1f} GiB together, this machine has {:.1f} GiB",
+    log(LogLevel::warning,
+        "memory.bytes_max and memory.cached_max are {:.1f} GiB together, this machine has {:.1f} GiB",
         static_cast<double>(wanted) / (1u << 30), static_cast<double>(machine) / (1u << 30));
   }
 }
@@ -152,7 +159,8 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   const std::optional<unsigned> pin = settings.pin;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace));
-               if (kept) log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
+               if (kept)
+                 log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
                return {};
              }));
   if (pin) OFP_TRY(pin_to(*pin));

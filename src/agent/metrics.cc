@@ -65,12 +65,14 @@ void add_loop(Families& families, const AgentStatus& status) {
   families.counter("loop_seconds_total", help, seconds(loop.asleep_ns), {{"in", "asleep"}});
   families.counter("loop_seconds_total", help, seconds(loop.overhead_ns), {{"in", "overhead"}});
   families.gauge("loop_longest_round_seconds", "The longest round so far.", seconds(loop.longest_round_ns));
-  families.counter("jobs_total", "Jobs that ran off the loop.", status.jobs.finished - status.jobs.failed, {{"result", "done"}});
+  families.counter("jobs_total", "Jobs that ran off the loop.", status.jobs.finished - status.jobs.failed,
+                   {{"result", "done"}});
   families.counter("jobs_total", "Jobs that ran off the loop.", status.jobs.failed, {{"result", "failed"}});
   families.gauge("jobs_waiting", "Jobs waiting for a thread's queue.", status.jobs.waiting);
   const AcceptorCounters& acceptor = status.acceptor;
   families.counter("connections_total", "Connections accepted.", acceptor.connections);
-  families.counter("refusals_total", "Connections that were refused or failed to introduce themselves.", acceptor.refused);
+  families.counter("refusals_total", "Connections that were refused or failed to introduce themselves.",
+                   acceptor.refused);
   families.gauge("handshakes", "Connections that are still introducing themselves.", acceptor.handshakes);
 }
 
@@ -79,8 +81,10 @@ void add_memory(Families& families, const AgentStatus& status) {
   families.gauge("memory_used_bytes", "Memory of frames that are held or being filled.", status.used_bytes);
   families.gauge("memory_promised_bytes", "Memory promised to programs as credit.", status.mover.promised_bytes);
   families.gauge("memory_free_bytes", "Memory that can still be promised.", status.free_bytes);
-  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.hits, {{"cache", "hit"}});
-  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.misses, {{"cache", "miss"}});
+  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.hits,
+                   {{"cache", "hit"}});
+  families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.misses,
+                   {{"cache", "miss"}});
   families.counter("buffers_dropped_total", "Buffers that found no room in the cache.", status.buffers.dropped);
   families.gauge("buffers_cached_bytes", "Memory of buffers nobody uses.", status.buffers.cached_bytes);
   families.gauge("buffers_cached_max_bytes", "The limit of that.", status.cached_bytes_max);

@@ -22,7 +22,8 @@ constexpr std::int64_t tebibyte = 1LL << 40;
 constexpr ConfigKey keys[] = {
     {"agent.name", ConfigType::text, "", "What programs and people see. Empty: the name of the machine."},
     {"agent.listen", ConfigType::texts, "",
-     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT ([::1] for IPv6; port 0 takes a free one). "
+     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT ([::1] for IPv6; port 0 takes a free "
+     "one). "
      "Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
      "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Beyond this "
@@ -33,18 +34,21 @@ constexpr ConfigKey keys[] = {
      "Makes this agent as slow as a device: none, or bluefield2 (bandwidth and latency of its link, and a cgroup limit "
      "for its processor). For experiments."},
     {"loop.spin", ConfigType::duration, "1ms",
-     "For how long the loop goes on looking after the last work, before it sleeps and has to be woken by a system call.", 0,
-     60 * second_ns},
+     "For how long the loop goes on looking after the last work, before it sleeps and has to be woken by a system "
+     "call.",
+     0, 60 * second_ns},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before the other channels are looked at again.", 4096, 1 << 30},
-    {"jobs.threads", ConfigType::integer, "2", "Threads for work that would hold up the loop, such as building Arrow "
-     "arrays or writing files.", 1, 256},
+    {"jobs.threads", ConfigType::integer, "2",
+     "Threads for work that would hold up the loop, such as building Arrow "
+     "arrays or writing files.",
+     1, 256},
     {"jobs.queue_max", ConfigType::integer, "64", "Jobs handed to these threads at a time; others wait in the loop.", 1,
      65536},
-    {"memory.bytes_max", ConfigType::bytes, "8GiB",
-     "Memory for frames, those promised to programs as credit included.", mebibyte, 64 * tebibyte},
-    {"memory.window", ConfigType::bytes, "256MiB",
-     "Credit an open stream is given in advance, if there is room.", 4096, tebibyte},
+    {"memory.bytes_max", ConfigType::bytes, "8GiB", "Memory for frames, those promised to programs as credit included.",
+     mebibyte, 64 * tebibyte},
+    {"memory.window", ConfigType::bytes, "256MiB", "Credit an open stream is given in advance, if there is room.", 4096,
+     tebibyte},
     {"memory.cached_max", ConfigType::bytes, "1GiB",
      "Memory kept for frames to come after others have left. It is in addition to memory.bytes_max.", 0, tebibyte},
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
@@ -62,7 +66,8 @@ constexpr ConfigKey keys[] = {
     {"security.key_file", ConfigType::text, "",
      "The key shared with programs that connect by tcp or tls: a file of 16 to 4096 bytes that nobody else may read. "
      "Needed for such addresses."},
-    {"security.tls_certificate", ConfigType::text, "", "PEM file with the agent's certificate chain, for tls addresses."},
+    {"security.tls_certificate", ConfigType::text, "",
+     "PEM file with the agent's certificate chain, for tls addresses."},
     {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
     {"security.insecure_network", ConfigType::boolean, "false",
      "Allow what others on the network could read or change: tcp addresses and HTTP beyond this machine."},
@@ -165,8 +170,10 @@ Result<link::Address> default_address() {
   if (geteuid() == 0) return link::Address::parse("unix:/run/offpath/agent.sock");
   const char* directory = std::getenv("XDG_RUNTIME_DIR");
   if (directory == nullptr || *directory != '/') {
-    return fail(Error::invalid, "agent.listen is empty and XDG_RUNTIME_DIR is '{}', no directory to listen in: "
-                "name an address, such as --listen unix:/path/agent.sock", directory == nullptr ? "" : directory);
+    return fail(Error::invalid,
+                "agent.listen is empty and XDG_RUNTIME_DIR is '{}', no directory to listen in: "
+                "name an address, such as --listen unix:/path/agent.sock",
+                directory == nullptr ? "" : directory);
   }
   return link::Address::parse(fmt::format("unix:{}/offpath/agent.sock", directory));
 }
@@ -226,8 +233,10 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
   for (const link::Address& address : settings.listen) {
     if (address.kind == Kind::unix_socket) continue;
     if (settings.key_file.empty()) {
-      return fail(Error::denied, "{}: programs that connect by network prove that they know a key, and "
-                  "security.key_file is not set", address.text());
+      return fail(Error::denied,
+                  "{}: programs that connect by network prove that they know a key, and "
+                  "security.key_file is not set",
+                  address.text());
     }
     if (address.kind == Kind::tls && settings.tls_certificate_file.empty()) {
       return fail(Error::denied, "{}: TLS needs security.tls_certificate and security.tls_key", address.text());
@@ -237,18 +246,24 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
     if (address.kind == Kind::tls) {
       warnings.push_back(fmt::format("listening beyond this machine at {}", address.text()));
     } else if (settings.insecure_network) {
-      warnings.push_back(fmt::format("INSECURE: at {} everybody on the network between can read and change what "
-                                     "programs send; use tls", address.text()));
+      warnings.push_back(
+          fmt::format("INSECURE: at {} everybody on the network between can read and change what "
+                      "programs send; use tls",
+                      address.text()));
     } else {
-      return fail(Error::denied, "{} is reachable from other machines without encryption: use tls:{}:{}, or set "
-                  "security.insecure_network = true (--insecure-network)", address.text(), address.host, address.port);
+      return fail(Error::denied,
+                  "{} is reachable from other machines without encryption: use tls:{}:{}, or set "
+                  "security.insecure_network = true (--insecure-network)",
+                  address.text(), address.host, address.port);
     }
   }
   if (settings.http && settings.http->kind != Kind::unix_socket) {
     OFP_ASSIGN(const bool local, is_loopback(settings.http->host));
     if (!local && !settings.insecure_network) {
-      return fail(Error::denied, "agent.http {}:{} is reachable from other machines: use 127.0.0.1, or set "
-                  "security.insecure_network = true (--insecure-network)", settings.http->host, settings.http->port);
+      return fail(Error::denied,
+                  "agent.http {}:{} is reachable from other machines: use 127.0.0.1, or set "
+                  "security.insecure_network = true (--insecure-network)",
+                  settings.http->host, settings.http->port);
     }
     if (!local) warnings.push_back("INSECURE: everybody on the network can read this agent's status over HTTP");
   }

@@ -33,7 +33,8 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   auto settings = settings_of("");
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_EQ(settings->listen.size(), 1u);
-  EXPECT_EQ(settings->listen[0].text(), geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:/run/user/1000/offpath/agent.sock");
+  EXPECT_EQ(settings->listen[0].text(),
+            geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:/run/user/1000/offpath/agent.sock");
   const std::string& path = settings->listen[0].path;
   ASSERT_TRUE(settings->http.has_value());
   EXPECT_EQ(settings->http->path, path.substr(0, path.size() - 10) + "http.sock");
@@ -102,8 +103,9 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
             "agent.toml:3: log.level: 'loud' is none of debug, info, warning, error, off");
   EXPECT_EQ(error_of("[security]\nallow_uids = ['nobody-has-this-name']\n"),
             "agent.toml:2: security.allow_uids: there is no user 'nobody-has-this-name'");
-  for (const char* wrong : {"[agent]\nlisten = ['tcp:host']", "[agent]\nhttp = 'somewhere'", "[agent]\nprofile = 'fast'",
-                            "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
+  for (const char* wrong :
+       {"[agent]\nlisten = ['tcp:host']", "[agent]\nhttp = 'somewhere'", "[agent]\nprofile = 'fast'",
+        "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
     EXPECT_NE(error_of(wrong).find("agent.toml:2"), std::string::npos) << error_of(wrong);
   }
   EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
@@ -122,18 +124,25 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
   EXPECT_EQ(exposure("[agent]\nlisten = ['tcp:localhost:0']\n[security]\nkey_file = '/k'"), "");
   EXPECT_NE(exposure("[agent]\nlisten = ['tcp:127.0.0.1:0']").find("refused: tcp:127.0.0.1:0: programs that connect"),
             std::string::npos);
-  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'").find("refused: tcp:0.0.0.0:0 is reachable"),
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: tcp:0.0.0.0:0 is reachable"),
             std::string::npos);
-  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:[::]:0']\n[security]\nkey_file = '/k'").find("refused"), std::string::npos);
-  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true").find("INSECURE"),
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:[::]:0']\n[security]\nkey_file = '/k'").find("refused"),
             std::string::npos);
-  EXPECT_NE(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'").find("refused: tls:0.0.0.0:0: TLS needs"),
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true")
+                .find("INSECURE"),
             std::string::npos);
-  EXPECT_EQ(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'\ntls_key = '/t'\ntls_certificate = '/c'"),
-            "listening beyond this machine at tls:0.0.0.0:0");
+  EXPECT_NE(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: tls:0.0.0.0:0: TLS needs"),
+            std::string::npos);
+  EXPECT_EQ(
+      exposure(
+          "[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'\ntls_key = '/t'\ntls_certificate = '/c'"),
+      "listening beyond this machine at tls:0.0.0.0:0");
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
             std::string::npos);
-  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true").find("INSECURE"),
+  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true")
+                .find("INSECURE"),
             std::string::npos);
 }
 

@@ -22,12 +22,16 @@ void write_loop(Json& json, const AgentStatus& status) {
   const loop::LoopCounters& loop = status.loop;
   json.key("loop").begin_object();
   json.member("rounds", loop.rounds).member("busy_rounds", loop.busy_rounds).member("sleeps", loop.sleeps);
-  json.member("looks", loop.looks).member("descriptors_ready", loop.descriptors_ready).member("timers_fired", loop.timers_fired);
+  json.member("looks", loop.looks)
+      .member("descriptors_ready", loop.descriptors_ready)
+      .member("timers_fired", loop.timers_fired);
   json.member("busy_s", seconds(loop.busy_ns)).member("spinning_s", seconds(loop.spinning_ns));
   json.member("asleep_s", seconds(loop.asleep_ns)).member("overhead_s", seconds(loop.overhead_ns));
   json.member("longest_round_s", seconds(loop.longest_round_ns)).end_object();
   json.key("jobs").begin_object();
-  json.member("started", status.jobs.started).member("finished", status.jobs.finished).member("failed", status.jobs.failed);
+  json.member("started", status.jobs.started)
+      .member("finished", status.jobs.finished)
+      .member("failed", status.jobs.failed);
   json.member("waiting", status.jobs.waiting).member("waiting_most", status.jobs.waiting_most).end_object();
 }
 
@@ -37,9 +41,13 @@ void write_memory(Json& json, const AgentStatus& status) {
   json.member("promised_bytes", status.mover.promised_bytes).member("free_bytes", status.free_bytes).end_object();
   const mover::BufferCacheCounters& buffers = status.buffers;
   json.key("buffers").begin_object();
-  json.member("hits", buffers.hits).member("misses", buffers.misses).member("hit_rate", share(buffers.hits, buffers.misses));
+  json.member("hits", buffers.hits)
+      .member("misses", buffers.misses)
+      .member("hit_rate", share(buffers.hits, buffers.misses));
   json.member("dropped", buffers.dropped).member("cached_bytes", buffers.cached_bytes);
-  json.member("cached_buffers", buffers.cached_buffers).member("cached_bytes_max", status.cached_bytes_max).end_object();
+  json.member("cached_buffers", buffers.cached_buffers)
+      .member("cached_bytes_max", status.cached_bytes_max)
+      .end_object();
 }
 
 void write_services(Json& json, const AgentStatus& status) {
@@ -65,8 +73,12 @@ void write_channels(Json& json, const AgentStatus& status) {
     json.begin_object().member("number", channel.number).member("program", channel.client.program);
     json.member("user", channel.client.user).member("pid", channel.client.pid);
     json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
-    json.member("staged", channel.traits.staged).member("reason", channel.traits.reason).member("asleep", channel.asleep);
-    json.member("requests", counters.requests).member("replies", counters.replies).member("failures", counters.failures);
+    json.member("staged", channel.traits.staged)
+        .member("reason", channel.traits.reason)
+        .member("asleep", channel.asleep);
+    json.member("requests", counters.requests)
+        .member("replies", counters.replies)
+        .member("failures", counters.failures);
     json.member("pulls", counters.pulls).member("bytes_pulled", counters.bytes_pulled);
     json.member("pushes", counters.pushes).member("bytes_pushed", counters.bytes_pushed);
     json.member("looks", counters.looks).member("wakes_sent", counters.wakes_sent).member("sleeps", counters.sleeps);
@@ -130,11 +142,15 @@ ProcessUsage process_usage() {
   ProcessUsage usage;
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto of = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6; };
+  const auto of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
   usage.cpu_s = of(used.ru_utime) + of(used.ru_stime);
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
-    std::uint64_t* target = word == "VmRSS:" ? &usage.resident_bytes : word == "RssAnon:" ? &usage.own_resident_bytes : nullptr;
+    std::uint64_t* target = word == "VmRSS:"     ? &usage.resident_bytes
+                            : word == "RssAnon:" ? &usage.own_resident_bytes
+                                                 : nullptr;
     if (target != nullptr && file >> *target) *target *= 1024;
     if (word == "Threads:") file >> usage.threads;
   }

@@ -19,17 +19,27 @@ TEST(JsonTest, NestsAndSeparates) {
 
 TEST(JsonTest, NamesOfOtherProgramsCannotBreakOut) {
   Json json;
-  json.begin_list().value("\"\\\n\x01</script>").value("\xFFok\xC3\xA4\xC3").value("\xED\xA0\x80\xF4\x90\x80\x80").end_list();
-  EXPECT_EQ(json.text(), "[\"\\\"\\\\\\u000a\\u0001</script>\",\"\xEF\xBF\xBDok\xC3\xA4\xEF\xBF\xBD\","
-                         "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"]");
+  json.begin_list()
+      .value("\"\\\n\x01</script>")
+      .value("\xFFok\xC3\xA4\xC3")
+      .value("\xED\xA0\x80\xF4\x90\x80\x80")
+      .end_list();
+  EXPECT_EQ(json.text(),
+            "[\"\\\"\\\\\\u000a\\u0001</script>\",\"\xEF\xBF\xBDok\xC3\xA4\xEF\xBF\xBD\","
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"]");
   Json numbers;
-  numbers.begin_list().value(std::numeric_limits<double>::infinity()).value(std::numeric_limits<std::uint64_t>::max()).end_list();
+  numbers.begin_list()
+      .value(std::numeric_limits<double>::infinity())
+      .value(std::numeric_limits<std::uint64_t>::max())
+      .end_list();
   EXPECT_EQ(numbers.text(), "[null,18446744073709551615]");
 }
 
 TEST(JsonTest, PrintableKeepsLettersOfEveryAlphabet) {
   EXPECT_EQ(printable("lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E"), "lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E");
-  EXPECT_EQ(printable("a\nb\x7F\xC2\x85"), "a\xEF\xBF\xBD" "b\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(printable("a\nb\x7F\xC2\x85"),
+            "a\xEF\xBF\xBD"
+            "b\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
 std::shared_ptr<AgentStatus> some_status() {

@@ -10,7 +10,8 @@
 namespace offpath::loop {
 
 JobPool::JobPool(Loop& loop, const JobPoolOptions& options)
-    : loop_(loop), options_{std::max(options.threads, 1u), std::max<std::size_t>(options.queue_max, 1)},
+    : loop_(loop),
+      options_{std::max(options.threads, 1u), std::max<std::size_t>(options.queue_max, 1)},
       results_(loop, options_.queue_max + options_.threads,
                [this](Finished finished, TimeNs now) { take(std::move(finished), now); }) {
   loop_.add(results_);

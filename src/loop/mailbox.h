@@ -25,7 +25,9 @@ class Mailbox final : public Poller {
   // `taker` is called on the loop's thread. The mailbox has to be added to the loop as a poller, and outlive
   // everybody who posts. `capacity` is rounded up to a power of two.
   Mailbox(Loop& loop, std::size_t capacity, std::function<void(T, TimeNs now)> taker)
-      : waker_(loop.waker()), taker_(std::move(taker)), mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1),
+      : waker_(loop.waker()),
+        taker_(std::move(taker)),
+        mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1),
         cells_(std::make_unique<Cell[]>(mask_ + 1)) {
     for (std::size_t i = 0; i <= mask_; ++i) cells_[i].turn.store(i, std::memory_order_relaxed);
   }

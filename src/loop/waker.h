@@ -20,7 +20,7 @@ class Waker {
   void before_sleep() noexcept;  // then look once more at everything that may have been published
   void after_sleep() noexcept;   // also when it did not sleep after all
   [[nodiscard]] int fd() const noexcept { return event_.get(); }
-  void clear() noexcept;         // when fd() is readable, or it stays so
+  void clear() noexcept;  // when fd() is readable, or it stays so
 
   // ---- any thread, after it has published
   void wake() noexcept;

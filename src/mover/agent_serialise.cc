@@ -35,7 +35,8 @@ struct NumericCopy {
   arrow::Status Visit(const T& type) {
     if constexpr (arrow::is_number_type<T>::value) {
       arrow::NumericBuilder<T> builder(from.type(), arrow::default_memory_pool());
-      ARROW_RETURN_NOT_OK(builder.AppendValues(static_cast<const arrow::NumericArray<T>&>(from).raw_values(), from.length()));
+      ARROW_RETURN_NOT_OK(
+          builder.AppendValues(static_cast<const arrow::NumericArray<T>&>(from).raw_values(), from.length()));
       return builder.Finish(&made);
     } else {
       return arrow::Status::NotImplemented(type.ToString());
@@ -61,7 +62,8 @@ Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from) {
   }
   // The same for lists of such numbers; a builder of lists would take them one list at a time.
   if (from.type_id() == arrow::Type::FIXED_SIZE_LIST && from.null_count() == 0) {
-    OFP_ASSIGN(std::shared_ptr<arrow::Array> values, build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values()));
+    OFP_ASSIGN(std::shared_ptr<arrow::Array> values,
+               build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values()));
     return std::make_shared<arrow::FixedSizeListArray>(from.type(), from.length(), std::move(values));
   }
   // A builder of dictionary arrays would make another dictionary than the one that was sent.
@@ -102,7 +104,8 @@ Result<FramePtr> write_stream(const arrow::RecordBatch& batch, BufferCache& cach
   const auto options = arrow::ipc::IpcWriteOptions::Defaults();
   OFP_ASSIGN(const std::vector<arrow::ipc::IpcPayload> payloads, payloads_of(batch, options));
   std::uint64_t bytes = end_bytes;
-  for (const auto& payload : payloads) bytes += static_cast<std::uint64_t>(arrow::ipc::GetPayloadSize(payload, options));
+  for (const auto& payload : payloads)
+    bytes += static_cast<std::uint64_t>(arrow::ipc::GetPayloadSize(payload, options));
   auto made = std::make_shared<Frame>();
   OFP_ASSIGN(made->buffer, cache.take(bytes, user));
   arrow::io::FixedSizeBufferWriter stream(std::make_shared<arrow::MutableBuffer>(
@@ -193,8 +196,10 @@ Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(Destination
     case Destination::record_batch: return std::make_shared<const FromArrays>(std::move(form), std::move(schema));
     case Destination::c_abi: return std::make_shared<const FromStructs>(std::move(form));
     default:
-      return fail(Error::invalid, "destination {} needs no Arrow library; agent-serialise, arrays, record-batch and "
-                  "c-abi do", wire::destination_name(destination));
+      return fail(Error::invalid,
+                  "destination {} needs no Arrow library; agent-serialise, arrays, record-batch and "
+                  "c-abi do",
+                  wire::destination_name(destination));
   }
 }
 

@@ -152,7 +152,8 @@ arrow::ArrayVector placed_arrays(const frame::Layout& layout, const frame::Plan&
   Placed placed_frame{layout, plan, placed};
   arrow::ArrayVector arrays;
   for (std::size_t i = 0; i < layout.columns.size(); ++i) {
-    arrays.push_back(arrow::MakeArray(placed_frame.array(layout.columns[i], schema.field(static_cast<int>(i))->type())));
+    arrays.push_back(
+        arrow::MakeArray(placed_frame.array(layout.columns[i], schema.field(static_cast<int>(i))->type())));
   }
   return arrays;
 }

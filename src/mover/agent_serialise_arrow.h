@@ -1,4 +1,5 @@
-// What agent_serialise.cc needs of libarrow: schemas, and what was pulled as arrays. Only agent_serialise*.cc include this.
+// What agent_serialise.cc needs of libarrow: schemas, and what was pulled as arrays. Only agent_serialise*.cc include
+// this.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,7 @@ namespace offpath::mover {
 
 // The columns of a batch over the buffers `plan` placed: no byte is copied, `placed` is held.
 [[nodiscard]] arrow::ArrayVector placed_arrays(const frame::Layout& layout, const frame::Plan& plan,
-                                               const std::shared_ptr<const Buffer>& placed, const arrow::Schema& schema);
+                                               const std::shared_ptr<const Buffer>& placed,
+                                               const arrow::Schema& schema);
 
 }  // namespace offpath::mover

@@ -5,8 +5,10 @@ namespace offpath::mover {
 
 Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(wire::Destination destination,
                                                                      std::shared_ptr<const frame::Template>) {
-  return fail(Error::unsupported, "destination {} needs an agent built with libarrow (OFFPATH_ARROW); ipc, ipc-page, "
-              "native and serialised do not", wire::destination_name(destination));
+  return fail(Error::unsupported,
+              "destination {} needs an agent built with libarrow (OFFPATH_ARROW); ipc, ipc-page, "
+              "native and serialised do not",
+              wire::destination_name(destination));
 }
 
 }  // namespace offpath::mover

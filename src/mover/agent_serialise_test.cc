@@ -66,7 +66,8 @@ std::shared_ptr<arrow::RecordBatch> read_back(const Frame& made) {
   }
   auto bytes = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(made.buffer.data()),
                                                static_cast<std::int64_t>(made.bytes));
-  auto reader = arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes)).ValueOrDie();
+  auto reader =
+      arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes)).ValueOrDie();
   std::shared_ptr<arrow::RecordBatch> batch, none;
   EXPECT_TRUE(reader->ReadNext(&batch).ok());
   EXPECT_TRUE(reader->ReadNext(&none).ok());
@@ -115,12 +116,14 @@ TEST_P(AgentSerialiseTest, FixedWidthWithoutNulls) {
 TEST_P(AgentSerialiseTest, EveryFixedWidthTypeWithNulls) {
   const char* numbers = "[1, null, 3, 4, null]";
   arrow::ArrayVector columns;
-  for (const auto& type : {arrow::int8(), arrow::int16(), arrow::int32(), arrow::int64(), arrow::uint8(), arrow::uint16(),
-                           arrow::uint32(), arrow::uint64(), arrow::float16(), arrow::float32(), arrow::float64(),
-                           arrow::date32(), arrow::date64(), arrow::time32(arrow::TimeUnit::MILLI),
-                           arrow::time64(arrow::TimeUnit::NANO), arrow::timestamp(arrow::TimeUnit::MICRO, "Europe/Berlin"),
-                           arrow::duration(arrow::TimeUnit::SECOND), arrow::month_interval()}) {
-    columns.push_back(from_json(type, type->id() == arrow::Type::DATE64 ? "[86400000, null, 0, 172800000, null]" : numbers));
+  for (const auto& type :
+       {arrow::int8(), arrow::int16(), arrow::int32(), arrow::int64(), arrow::uint8(), arrow::uint16(), arrow::uint32(),
+        arrow::uint64(), arrow::float16(), arrow::float32(), arrow::float64(), arrow::date32(), arrow::date64(),
+        arrow::time32(arrow::TimeUnit::MILLI), arrow::time64(arrow::TimeUnit::NANO),
+        arrow::timestamp(arrow::TimeUnit::MICRO, "Europe/Berlin"), arrow::duration(arrow::TimeUnit::SECOND),
+        arrow::month_interval()}) {
+    columns.push_back(
+        from_json(type, type->id() == arrow::Type::DATE64 ? "[86400000, null, 0, 172800000, null]" : numbers));
   }
   columns.push_back(from_json(arrow::boolean(), "[true, null, false, true, null]"));
   columns.push_back(from_json(arrow::decimal32(5, 2), R"(["1.25", null, "3.00", "-4.50", null])"));
@@ -152,9 +155,11 @@ TEST_P(AgentSerialiseTest, NestedAndVariableSize) {
 
 TEST_P(AgentSerialiseTest, Dictionaries) {
   auto words = arrow::dictionary(arrow::int8(), arrow::utf8());
-  auto column = arrow::json::DictArrayFromJSONString(words, "[1, 0, null, 1]", R"(["solid", "liquid", "unused"])").ValueOrDie();
+  auto column =
+      arrow::json::DictArrayFromJSONString(words, "[1, 0, null, 1]", R"(["solid", "liquid", "unused"])").ValueOrDie();
   auto ordered = arrow::json::DictArrayFromJSONString(arrow::dictionary(arrow::int32(), arrow::float64(), true),
-                                                      "[0, 1, 2, 0]", "[0.5, 1.5, 2.5]").ValueOrDie();
+                                                      "[0, 1, 2, 0]", "[0.5, 1.5, 2.5]")
+                     .ValueOrDie();
   auto inner = arrow::json::DictArrayFromJSONString(words, "[0, 1, 1, 0, null]", R"(["a", "b"])").ValueOrDie();
   auto in_list = arrow::ListArray::FromArrays(*from_json(arrow::int32(), "[0, 2, 2, 5, 5]"), *inner).ValueOrDie();
   expect_round_trip(*batch_of({column, ordered, in_list}));
@@ -173,7 +178,8 @@ TEST_P(AgentSerialiseTest, SlicedAndEmpty) {
 TEST_P(AgentSerialiseTest, MetadataAndExtensionNamesSurvive) {
   auto metadata = arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"}, {"my.type", "v1"});
   auto field = arrow::field("c", arrow::fixed_size_binary(2), false, metadata);
-  auto batch = arrow::RecordBatch::Make(arrow::schema({field}), 2, arrow::ArrayVector{from_json(field->type(), R"(["ab", "cd"])")});
+  auto batch = arrow::RecordBatch::Make(arrow::schema({field}), 2,
+                                        arrow::ArrayVector{from_json(field->type(), R"(["ab", "cd"])")});
   expect_round_trip(*batch);
 }
 
