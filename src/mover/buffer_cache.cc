@@ -91,11 +91,36 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   return buffer;
 }
 
+bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
+  const std::lock_guard lock(mutex_);
+  return free_.contains({user, class_bytes(length)});
+}
+
+Status BufferCache::prepare(std::uint64_t length, uid_t user) {
+  const std::uint64_t capacity = class_bytes(length);
+  if (has_free(length, user)) return {};
+  OFP_ASSIGN(Free memory, make_buffer(capacity));
+  if (madvise(memory.data, capacity, MADV_POPULATE_WRITE) != 0)  // before Linux 5.14
+    for (std::uint64_t at = 0; at < capacity; at += page_bytes) memory.data[at] = std::byte{0};
+  {
+    const std::lock_guard lock(mutex_);
+    if (counters_.cached_bytes + capacity <= options_.cached_bytes_max) {
+      free_[{user, capacity}].push_back(std::move(memory));
+      counters_.cached_bytes += capacity;
+      ++counters_.cached_buffers;
+      return {};
+    }
+  }
+  munmap(memory.data, capacity);
+  return {};
+}
+
 void BufferCache::give_back(Buffer& buffer) noexcept {
   used_bytes_.fetch_sub(align_up(buffer.length_, page_bytes), std::memory_order_relaxed);
   std::byte* data = std::exchange(buffer.data_, nullptr);
   {
     const std::lock_guard lock(mutex_);
+    make_room(buffer.capacity_);
     if (counters_.cached_bytes + buffer.capacity_ <= options_.cached_bytes_max) {
       free_[{buffer.user_, buffer.capacity_}].push_back({data, buffer.capacity_, std::move(buffer.fd_)});
       counters_.cached_bytes += buffer.capacity_;
@@ -106,6 +131,22 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   }
   munmap(data, buffer.capacity_);
   buffer.fd_.reset();
+}
+
+// The lock is held. What was wanted last is what will be wanted next: other classes leave for it.
+void BufferCache::make_room(std::uint64_t capacity) noexcept {
+  if (capacity > options_.cached_bytes_max) return;
+  while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
+    const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
+    if (largest == free_.end() || largest->first.second == capacity) return;
+    const Free& leaving = largest->second.front();
+    munmap(leaving.data, leaving.capacity);
+    counters_.cached_bytes -= leaving.capacity;
+    --counters_.cached_buffers;
+    ++counters_.dropped;
+    largest->second.pop_front();
+    if (largest->second.empty()) free_.erase(largest);
+  }
 }
 
 BufferCacheCounters BufferCache::counters() const {

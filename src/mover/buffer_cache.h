@@ -69,6 +69,10 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
 
   // Contents are whatever the user's last frame left there.
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
+  // Makes a buffer that a later take finds, its pages in memory already: a page touched for the first time costs as
+  // much as moving it. Does nothing if one is free, or if the cache is full. Blocks for a while: run it in a job.
+  [[nodiscard]] Status prepare(std::uint64_t length, uid_t user);
+  [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
   // Bytes of buffers in use, whole pages of what was asked for.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] BufferCacheCounters counters() const;
@@ -86,6 +90,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
   void give_back(Buffer& buffer) noexcept;
+  void make_room(std::uint64_t capacity) noexcept;
 
   BufferCacheOptions options_;
   mutable std::mutex mutex_;

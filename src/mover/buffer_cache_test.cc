@@ -52,6 +52,19 @@ TEST(BufferCache, ItsBytesAreBounded) {
   EXPECT_EQ(cache->counters().dropped, 7u);
 }
 
+TEST(BufferCache, AFullCacheMakesRoomForWhatIsUsedNow) {
+  auto cache = BufferCache::make({.cached_bytes_max = 100'000});
+  {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(32'768, 1).value());
+  }
+  { const Buffer other = cache->take(65'536, 1).value(); }
+  EXPECT_TRUE(cache->has_free(65'536, 1));
+  EXPECT_LE(cache->counters().cached_bytes, 100'000u);
+  { const Buffer again = cache->take(65'536, 1).value(); }
+  EXPECT_EQ(cache->counters().hits, 1u);
+}
+
 TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
   auto cache = BufferCache::make({});
   Buffer buffer = cache->take(8192, 1).value();
@@ -78,6 +91,20 @@ TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
   buffer.data()[0] = std::byte{43};  // the agent goes on writing through its own mapping
   EXPECT_EQ(static_cast<std::byte*>(view)[0], std::byte{43});
   munmap(view, 8192);
+}
+
+TEST(BufferCache, APreparedBufferIsFoundByTheNextTakeOfItsClass) {
+  auto cache = BufferCache::make({});
+  ASSERT_TRUE(cache->prepare(100'000, 7));
+  EXPECT_TRUE(cache->has_free(100'000, 7));
+  EXPECT_FALSE(cache->has_free(100'000, 8));
+  ASSERT_TRUE(cache->prepare(100'000, 7));
+  EXPECT_EQ(cache->counters().cached_buffers, 1u) << "one is enough";
+  const Buffer buffer = cache->take(100'000, 7).value();
+  EXPECT_EQ(cache->counters().hits, 1u);
+  unsigned char resident[32] = {};
+  ASSERT_EQ(mincore(buffer.data(), buffer.capacity(), resident), 0);
+  for (std::uint64_t page = 0; page < buffer.capacity() / page_bytes; ++page) EXPECT_EQ(resident[page] & 1, 1) << page;
 }
 
 TEST(BufferCache, OutlivedByItsBuffers) {

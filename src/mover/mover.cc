@@ -131,12 +131,35 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   stream->channel = &channel;
   names_.emplace(Claim{stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
-  // An eighth of what is free at most: later streams find room too, and who needs more asks for it.
-  stream->window = std::min(options_.window_bytes, memory_free() / 8);
+  // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
+  // needs more asks for it.
+  const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
+  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free() / 8);
   effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
   grant(*stream, effects);
   effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
-  channel.streams[stream->id] = std::move(stream);
+  Stream& opened = *(channel.streams[stream->id] = std::move(stream));
+  if (opened.form) prepare_buffer(opened, largest, effects);
+}
+
+// Of columns of fixed width; 0 where the rows do not tell.
+std::uint64_t Mover::largest_frame_bytes(const Stream& stream) {
+  const frame::Layout& layout = stream.form->layout;
+  if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
+  plain_.assign(layout.columns.size(), {.address = page_bytes});  // anywhere: only lengths matter here
+  frame::Plan plan;
+  if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
+  return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
+}
+
+// The next batch's buffer is made while nobody waits for it.
+void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects) {
+  const uid_t user = stream.channel->client.user;
+  if (bytes == 0 || bytes > options_.prepared_bytes_max || stream.preparing || cache_->has_free(bytes, user)) return;
+  stream.preparing = true;
+  const std::uint64_t number = next_operation_++;
+  preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
+  effects.push_back(JobEffect{token_of(Service::mover, number), [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
 }
 
 void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -329,6 +352,7 @@ void Mover::start(Operation& operation, Status planned, TimeNs now, Effects& eff
   counters_.bytes += operation.bytes;
   effects.push_back(PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
   operation.pieces = {};
+  if (operation.buffer) prepare_buffer(stream, operation.buffer.length(), effects);
 }
 
 void Mover::fail_operation(Operation& operation, Failure failure, Effects& effects) {
@@ -397,7 +421,15 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
 }
 
 void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  const auto at = operations_.find(token & ((1ull << 56) - 1));
+  const std::uint64_t number = token & ((1ull << 56) - 1);
+  if (const auto prepared = preparing_.find(number); prepared != preparing_.end()) {
+    const auto [channel_number, stream_number] = prepared->second;
+    preparing_.erase(prepared);
+    if (const auto channel = channels_.find(channel_number); channel != channels_.end())
+      if (Stream* stream = find_stream(*channel->second, stream_number)) stream->preparing = false;
+    return;
+  }
+  const auto at = operations_.find(number);
   if (at == operations_.end()) return;
   Operation& operation = *at->second;
   if (operation.stream == nullptr) return recycle(&operation);

@@ -47,6 +47,7 @@ struct MoverOptions {
   std::uint64_t window_bytes = 256ull << 20;    // of credit an open stream is given, if there is room
   std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than these are jobs
   std::uint32_t streams_max = 65536;            // over all channels
+  std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not made ahead of their use
 };
 
 struct MoverCounters {
@@ -115,6 +116,8 @@ class Mover {
   void settle(Stream& stream, TimeNs now, Effects& effects);
   void recycle(Operation* operation);
   void grant(Stream& stream, Effects& effects);
+  [[nodiscard]] std::uint64_t largest_frame_bytes(const Stream& stream);
+  void prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects);
   void release(Channel& channel, std::uint32_t stream);
   [[nodiscard]] Stream* find_stream(Channel& channel, std::uint32_t stream) noexcept;
   Stream* stream_of(Channel& channel, std::uint32_t stream, std::uint64_t ticket, Effects& effects);
@@ -126,6 +129,7 @@ class Mover {
   std::map<Claim, ChannelNumber> names_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;  // by number, those under way
   std::uint64_t next_operation_ = 1;
+  std::unordered_map<std::uint64_t, std::pair<ChannelNumber, std::uint32_t>> preparing_;  // jobs that make buffers
   std::vector<Stream*> hungry_;  // waiting for credit, the longest first
   std::vector<std::unique_ptr<Operation>> spare_;
   wire::Send send_;              // the request being planned; these four are reused
