@@ -61,6 +61,7 @@ def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
 def test_equal_in_readers_of_streams(reader: Callable[[pa.Buffer], Any], batch: pa.RecordBatch) -> None:
     try:
         expected = reader(written_by_pyarrow(batch))
+        same(expected, expected)  # what polars reads it cannot always compare
     except UNREADABLE:
         reject()
     assert same(reader(Stream(batch.schema).frame(batch).buffer()), expected)
