@@ -93,8 +93,14 @@ Status HostEnd::lose(Failure why) {
 std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ + ChannelLayout::agent_line); }
 
 bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
-  const std::uint64_t used = requests_.position() - std::min(request_head(), requests_.position());
-  return payload_bytes <= wire::entry_bytes_max && used + wire::slots_for(payload_bytes) + spare <= layout_.request_slots;
+  if (payload_bytes > wire::entry_bytes_max) return false;
+  const std::uint64_t needed = wire::slots_for(payload_bytes) + spare;
+  const auto room = [&] {
+    return requests_.position() - std::min(head_seen_, requests_.position()) + needed <= layout_.request_slots;
+  };
+  if (room()) [[likely]] return true;
+  head_seen_ = request_head();
+  return room();
 }
 
 void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
@@ -113,6 +119,7 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
     link_->wake();
     ++counters_.wakes_sent;
   }
+  requests_.prefetch(payload.size());  // for the next one, which is often alike: it comes while the program does its work
   return ticket_;
 }
 
@@ -367,26 +374,38 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
   Stream& state = streams_[stream];
   if (!state.open) return fail(Error::closed, "the stream is closed");
   while (true) {
-    if (state.charged + charge > line_word(stream, offsetof(wire::CompletionLine, credit))) [[unlikely]]
-      OFP_TRY(make_credit(lock, stream, charge, deadline));
+    if (state.charged + charge > state.credit_seen) [[unlikely]] {
+      state.credit_seen = line_word(stream, offsetof(wire::CompletionLine, credit));
+      if (state.charged + charge > state.credit_seen) OFP_TRY(make_credit(lock, stream, charge, deadline));
+    }
     if (fits(payload.size(), spare_slots)) [[likely]] break;
     OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
   }
-  for (const BufferRef& use : uses) {  // as memory is now, under the lock: nobody can withdraw it before the post
-    if (use.length == 0) continue;
+  // As memory is now, under the lock: nobody can withdraw it before the post. Columns of one array name one region.
+  RegionId before = wire::channel_segment;
+  for (const BufferRef& use : uses) {
+    if (use.length == 0 || use.region == before) continue;
     const Region* region = find(use.region);
     if (region == nullptr || region->generation != use.generation)
       return fail(Error::stale, "range {} was withdrawn or announced anew", use.region);
+    before = use.region;
   }
   const std::uint64_t ticket = publish(kind, payload);
   state.charged += charge;
   state.last_ticket = ticket;
   counters_.bytes_posted += bytes;
+  before = wire::channel_segment;
   for (const BufferRef& use : uses) {
-    if (use.length == 0) continue;
-    auto& region_uses = find(use.region)->uses;
-    if (const auto at = std::ranges::find(region_uses, stream, &Use::stream); at != region_uses.end()) at->ticket = ticket;
-    else region_uses.push_back({stream, ticket});
+    if (use.length == 0 || use.region == before) continue;
+    before = use.region;
+    auto& region_uses = regions(before)[before & ~wire::segment_flag].uses;
+    if (!region_uses.empty() && region_uses.front().stream == stream) [[likely]] {
+      region_uses.front().ticket = ticket;
+    } else if (const auto at = std::ranges::find(region_uses, stream, &Use::stream); at != region_uses.end()) {
+      at->ticket = ticket;
+    } else {
+      region_uses.push_back({stream, ticket});
+    }
   }
   return ticket;
 }

@@ -98,7 +98,20 @@ class HostEnd {
   // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.
   [[nodiscard]] Result<BufferRef> name_memory(Posting& posting, const void* address, std::uint64_t length,
                                               std::uint32_t& hint);
-  // The same, announcing what is not announced yet if `announce` (whole pages around it are not touched: exactly
+  // The same where `hint` still holds, which costs a few compares; false otherwise. Fills all of `name` but stride and bits.
+  [[nodiscard]] bool name_again(Posting&, const void* address, std::uint64_t length, std::uint32_t hint,
+                                BufferRef& name) const noexcept {
+    const auto& table = wire::is_segment(hint) ? segments_ : ranges_;
+    const std::uint32_t index = hint & ~wire::segment_flag;
+    if (index >= table.size()) return false;
+    const Region& region = table[index];
+    const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(region.base);
+    // An offset before the base is a very large one; a region that is not there has length 0, or is not live.
+    if (!region.live || offset > region.length || length > region.length - offset) return false;
+    name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
+    return true;
+  }
+  // As name_memory, announcing what is not announced yet if `announce` (whole pages around it are not touched: exactly
   // [address, address + length)).
   [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
                                                    std::uint32_t& hint);
@@ -155,6 +168,7 @@ class HostEnd {
   struct Stream {
     bool open = false;
     std::uint64_t charged = 0;      // sum of charges
+    std::uint64_t credit_seen = 0;  // the line's word when it was last looked at; it only grows
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
   };
@@ -198,6 +212,7 @@ class HostEnd {
   void* clock_context_;
   std::byte* memory_;  // the channel segment
   RingWriter requests_;
+  mutable std::uint64_t head_seen_ = 0;  // the agent's head when it was last looked at: its line is the agent's, and far away
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
   std::vector<Region> ranges_, segments_;

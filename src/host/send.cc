@@ -95,12 +95,14 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
     }
     if (data[i] == nullptr) [[unlikely]]
       return fail(Error::invalid, "column \"{}\" is NULL, for {} rows", column.name, request.rows);
-    auto named = end.name_memory(posting, data[i], span, hints_[i]);
-    if (!named) [[unlikely]] {
-      missing_ = static_cast<std::uint32_t>(i);
-      return fail(named.error().code, "column \"{}\": {}", column.name, named.error().message);
+    if (!end.name_again(posting, data[i], span, hints_[i], names_[i])) [[unlikely]] {
+      auto named = end.name_memory(posting, data[i], span, hints_[i]);
+      if (!named) {
+        missing_ = static_cast<std::uint32_t>(i);
+        return fail(named.error().code, "column \"{}\": {}", column.name, named.error().message);
+      }
+      names_[i] = *named;
     }
-    names_[i] = *named;
     names_[i].stride_bytes = stride;
     span_bytes += span;
     charge += charge_of(as_they_are ? span : column.dense_bytes(request.rows));
