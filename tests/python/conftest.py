@@ -5,9 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-# The package of a build directory, if one is named.
-if build := os.environ.get("OFFPATH_BUILD_DIR"):
-    sys.path.insert(0, str(Path(build) / "python"))
+# The package of a build directory, if one is named; programs that tests start find it too.
+if (build := os.environ.get("OFFPATH_BUILD_DIR")) and (Path(build) / "python/offpath").exists():
+    package = str(Path(build) / "python")
+    sys.path.insert(0, package)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
 
 import secrets
 
