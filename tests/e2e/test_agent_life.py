@@ -111,6 +111,7 @@ def test_it_survives_being_stopped(tmp_path: Path) -> None:
     with agent(tmp_path) as a:
         a.status()
         silent = connect(a.ready["address"])
+        assert until(lambda: a.status()["acceptor"]["handshakes"] == 1)
         os.kill(a.pid, signal.SIGSTOP)
         time.sleep(7)  # longer than a handshake may take
         os.kill(a.pid, signal.SIGCONT)
