@@ -128,7 +128,9 @@ def test_two_programs_with_one_stream_name(own_agent):
 
 def test_ranks_of_a_parallel_program(own_agent):
     ranks = 4
-    programs = [start(own_agent.address, "simulation", rows=1000, batches=3, rank=rank, ranks=ranks) for rank in range(ranks)]
+    programs = [
+        start(own_agent.address, "simulation", rows=1000, batches=3, rank=rank, ranks=ranks) for rank in range(ranks)
+    ]
     for program in programs:
         assert says(program) == "posted"
         assert says(program) == "stored"
