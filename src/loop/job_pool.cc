@@ -1,6 +1,9 @@
 #include "loop/job_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -58,8 +61,21 @@ void JobPool::take(Finished finished, TimeNs now) {
   finished.done(std::move(finished.status), now);
 }
 
+namespace {
+
+// Jobs give way: without a DPU they run on the host's cores, and a program that is woken must not wait for them.
+// Denied is no harm.
+void give_way() noexcept {
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_BATCH, &none);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
+}
+
+}  // namespace
+
 void JobPool::work() {
   pthread_setname_np(pthread_self(), "offpath-job");
+  give_way();
   for (;;) {
     Job job;
     {
