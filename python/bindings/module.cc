@@ -19,6 +19,8 @@ std::int64_t wait_ns_of(const Seconds& timeout) {
 NB_MODULE(_native, module) {
   namespace nb = nanobind;
   using namespace offpath::python;
+  // A table over the agent's pages that is still there when the interpreter ends is no leak: its buffer outlives us.
+  nb::set_leak_warnings(false);
   module.doc() = "The C interface of Offpath (include/offpath/offpath.h).";
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
