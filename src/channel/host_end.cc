@@ -22,7 +22,6 @@ constexpr TimeNs spin_ns = 30 * microsecond_ns;
 // Slots only requests for a wake may use, so that a full ring can still ask for one.
 constexpr std::uint64_t spare_slots = 8;
 constexpr std::size_t failures_max = 4096;
-constexpr std::uint32_t no_hint = 0;
 
 std::uint64_t load_word(const std::byte* at) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(at)))

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/log.h"
 #include "channel/ring.h"
 #include "tests/sim/sim_agent.h"
 
