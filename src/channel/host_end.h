@@ -111,8 +111,7 @@ class HostEnd {
     name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
     return true;
   }
-  // As name_memory, announcing what is not announced yet if `announce` (whole pages around it are not touched: exactly
-  // [address, address + length)).
+  // As name_memory, announcing exactly [address, address + length) if it is not announced yet.
   [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
                                                    std::uint32_t& hint);
 
