@@ -76,10 +76,12 @@ class Contest {
       : channel_(&channel), sources_(std::move(sources)), stream_(std::move(stream)), column_bytes_(column_bytes),
         columns_(columns), plan_(plan) {}
 
+  // Half the rotation away: neither side reads what the other one has just brought into the cache.
   Pull turn(std::uint64_t buffers) {
+    const std::uint64_t start = peer_start_ + buffers / 2;
     peer_start_ += std::uint64_t(plan_.repeats + plan_.unrecorded) * plan_.outstanding * columns_;
     return {.source = reinterpret_cast<std::uint64_t>(sources_.buffers().at(0)),
-            .stride_bytes = sources_.buffers().stride_bytes(), .buffers = buffers, .start = peer_start_ % buffers,
+            .stride_bytes = sources_.buffers().stride_bytes(), .buffers = buffers, .start = start % buffers,
             .column_bytes = column_bytes_, .columns = columns_, .outstanding = plan_.outstanding,
             .repeats = plan_.repeats, .unrecorded = plan_.unrecorded};
   }

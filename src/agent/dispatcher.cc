@@ -42,7 +42,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
                                       const mover::Client& client, TimeNs now) {
   const std::uint64_t number = next_channel_++;
   auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
-  mover_.on_channel_open(number, client, layout.streams_max);
+  mover_.on_channel_open(number, client, layout.streams_max, end->pull_ahead_bytes());
   pools_.on_channel_open(number, client.user);
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
@@ -68,6 +68,11 @@ bool Dispatcher::poll(TimeNs now) {
     did |= member.end->poll(now);
     // Effects are carried out channel by channel, so that a batch of one does not wait for the looks at the others.
     if (!effects_.empty()) {
+      carry_out(now);
+      did = true;
+    }
+    if (mover_.has_pulled()) {
+      mover_.finish_pulled(now, effects_);
       carry_out(now);
       did = true;
     }
@@ -111,6 +116,7 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
   else mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
+  channel.hold_requests(mover_.is_full(channel.number()));
 }
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
@@ -118,6 +124,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else pools_.on_transfer(channel.number(), token, std::move(status), effects_);
   carry_out(now);
+  channel.hold_requests(mover_.is_full(channel.number()));
 }
 
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {

@@ -153,6 +153,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
+  options.channels.clock = monotonic_ns;
   settings.loop.spin_ns = config.duration_ns("loop.spin");
   settings.jobs.threads = static_cast<unsigned>(config.integer("jobs.threads"));
   settings.jobs.queue_max = static_cast<std::size_t>(config.integer("jobs.queue_max"));

@@ -69,14 +69,12 @@ bool AgentEnd::poll(TimeNs now) {
     end(now);
     return true;
   }
-  for (const std::uint64_t ticket : probes_) reply(wire::ReplyKind::probed, ticket, wire::Probed{now});
-  bool did = !probes_.empty();
-  probes_.clear();
-  did |= take_link_events(now);
+  bool did = take_link_events(now);
   if (!closing_) did |= look(now);
-  if (!closing_ && post_slices()) {
+  std::uint64_t budget = slice_bytes_;  // of one poll, where reads complete at once
+  while (!closing_ && post_slices(budget)) {
     did = true;
-    take_link_events(now);  // where reads complete at once, their batch is done in this very round
+    take_link_events(time(now));  // there their batch is done in this very round, and the next one may begin
   }
   did |= finish_pulls(now);  // those with nothing to read
   if (!closing_) did |= flush();
@@ -87,10 +85,9 @@ bool AgentEnd::poll(TimeNs now) {
 // ---- link events
 
 bool AgentEnd::take_link_events(TimeNs now) {
-  std::array<LinkEvent, 32> events;
-  const std::size_t count = link_->poll(now, events);
+  const std::size_t count = link_->poll(now, events_taken_);
   for (std::size_t i = 0; i < count && !closing_; ++i) {
-    LinkEvent& event = events[i];
+    LinkEvent& event = events_taken_[i];
     switch (event.kind) {
       case LinkEvent::Kind::read_done:
       case LinkEvent::Kind::write_done: take_completion(event.token, std::move(event.status), now); break;
@@ -148,7 +145,7 @@ void AgentEnd::wake_up(TimeNs now) {
 
 // ---- the request ring
 
-bool AgentEnd::saturated() const noexcept { return answers_.size() >= answers_max || pulls_.size() >= pulls_max; }
+bool AgentEnd::saturated() const noexcept { return held_ || answers_.size() >= answers_max || pulls_.size() >= pulls_max; }
 
 bool AgentEnd::look(TimeNs now) {
   if (saturated()) return false;
@@ -291,7 +288,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
       return {};
     }
     case EntryKind::probe:
-      probes_.push_back(entry.ticket);
+      reply(wire::ReplyKind::probed, entry.ticket, wire::Probed{time(now)});
       return {};
     case EntryKind::open_stream: case EntryKind::close_stream: case EntryKind::send: case EntryKind::move:
     case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
@@ -325,9 +322,8 @@ void AgentEnd::cancel(std::uint64_t token) {
     }
 }
 
-bool AgentEnd::post_slices() {
+bool AgentEnd::post_slices(std::uint64_t& budget) {
   bool posted = false;
-  std::uint64_t budget = slice_bytes_;  // of one poll, where reads complete at once
   for (Pull& pull : pulls_) {
     while (!pull.all_posted && budget > 0) {
       if (mapped_ == nullptr && slices_outstanding_ >= options_.pulls_outstanding) return posted;
@@ -514,7 +510,7 @@ bool AgentEnd::settle_wakes() {
 bool AgentEnd::fall_asleep(TimeNs now) {
   if (closed_ || closing_) return false;
   const TimeNs idle_ns = link_->traits().one_sided ? options_.idle_before_sleep_ns : 0;
-  if (now - idle_since_ < idle_ns || !answers_.empty() || !probes_.empty()) return false;
+  if (now - idle_since_ < idle_ns || !answers_.empty()) return false;
   if (mapped_ != nullptr) {
     if (!pulls_.empty()) return false;
     if (sleep_ == Sleep::asleep) return true;

@@ -11,6 +11,7 @@
 //   4. lines, replies   whatever the steps above changed, written together
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -44,9 +45,12 @@ class AgentEvents {
 struct AgentEndOptions {
   std::uint64_t pull_slice_bytes = 512 * 1024;
   std::uint64_t asked_slice_bytes = 2 * 1024 * 1024;  // the same where the host has to answer: each slice is a request
+  std::uint64_t gathered_bytes = 256 * 1024;  // of small pulls that are posted together on one machine
   unsigned pulls_outstanding = 8;  // slices posted at a time where the link completes later
   unsigned look_slots_max = 256;
   TimeNs idle_before_sleep_ns = millisecond_ns;
+  // Read where a poll has done something that takes long; null: a poll takes no time, as in a simulation.
+  TimeNs (*clock)() = nullptr;
 };
 
 struct AgentEndCounters {
@@ -70,6 +74,13 @@ class AgentEnd {
   // The earliest time poll() has to be called although nothing happened; `never` if there is none.
   [[nodiscard]] TimeNs idle_since() const noexcept { return idle_since_; }
 
+  // How much it pays to have under way. On one machine a system call of this size is as good as a larger one, and the
+  // buffers of what it reads stay in the processor's cache.
+  [[nodiscard]] std::uint64_t pull_ahead_bytes() const noexcept {
+    return mapped_ != nullptr ? options_.gathered_bytes : options_.pulls_outstanding * slice_bytes_;
+  }
+  // While held the ring is left alone, which the program sees as a full one.
+  void hold_requests(bool held) noexcept { held_ = held; }
   // Pulls of one channel are served in order. Pieces stay the channel's until on_transfer.
   void pull(std::uint64_t token, std::vector<link::ReadPiece> pieces);
   // Writes to segments of the host, before any reply or line that follows.
@@ -126,6 +137,7 @@ class AgentEnd {
     std::vector<std::byte> payload;
   };
 
+  [[nodiscard]] TimeNs time(TimeNs now) const { return options_.clock != nullptr ? options_.clock() : now; }
   bool take_link_events(TimeNs now);
   void take_completion(std::uint64_t token, Status status, TimeNs now);
   bool look(TimeNs now);
@@ -136,7 +148,7 @@ class AgentEnd {
   [[nodiscard]] Status check_tail(std::uint64_t tail) const;
   bool take_slot(const wire::Slot& slot, TimeNs now);
   [[nodiscard]] Status serve(const Entry& entry, TimeNs now);
-  bool post_slices();
+  bool post_slices(std::uint64_t& budget);
   std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
   bool finish_pulls(TimeNs now);
   bool flush();
@@ -163,6 +175,7 @@ class AgentEnd {
   std::uint64_t tail_ = 0;          // request tail as last seen
   std::uint64_t reply_head_ = 0;    // as last seen
   std::uint64_t head_written_ = 0;  // request head the host knows
+  bool held_ = false;
   bool looking_ = false;            // a remote look is under way
   bool look_again_ = false;
   std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;
@@ -177,14 +190,14 @@ class AgentEnd {
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
   unsigned flushing_ = 0;                // writes of it under way
   std::vector<wire::WakeAt> wakes_;
-  std::vector<std::uint64_t> probes_;    // tickets, answered with the time of the poll after the one that saw them
 
   std::deque<Pull> pulls_;
   std::uint64_t next_pull_ = 0;
   unsigned slices_outstanding_ = 0;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}
   std::uint64_t next_push_ = 0;
-  std::vector<link::ReadPiece> slice_;  // reused
+  std::vector<link::ReadPiece> slice_;      // these two are reused
+  std::array<link::LinkEvent, 32> events_taken_;
 
   Sleep sleep_ = Sleep::awake;
   bool agent_line_dirty_ = false;

@@ -91,6 +91,8 @@ class HostEnd {
     std::unique_lock<std::mutex> lock;
   };
   [[nodiscard]] Posting begin() { return Posting(mutex_); }
+  // Grows whenever a name that was given out may have lost its meaning.
+  [[nodiscard]] std::uint64_t memory_epoch(Posting&) const noexcept { return memory_epoch_; }
   // A request of about that many bytes is being composed.
   void expect(Posting&, std::uint64_t payload_bytes) const noexcept;
 
@@ -215,6 +217,7 @@ class HostEnd {
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
   std::vector<Region> ranges_, segments_;
+  std::uint64_t memory_epoch_ = 1;
   std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;

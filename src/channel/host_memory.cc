@@ -71,6 +71,7 @@ Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, con
                post_locked(lock, wire::EntryKind::announce_range, payload, never));
   }
   unindex(id);
+  ++memory_epoch_;
   Region& region = ranges_[id];
   region.generation = generation;
   region.base = static_cast<const std::byte*>(base);
@@ -132,6 +133,7 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   if (!idle && idle.error().code != Error::timeout) return idle;
   // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
   unindex(range.region);
+  ++memory_epoch_;
   Region& gone = ranges_[range.region];
   gone.live = false;
   gone.uses.clear();
@@ -183,6 +185,7 @@ void HostEnd::free(RegionId id) {
   region = find(id);
   if (region == nullptr) return;
   unindex(id);
+  ++memory_epoch_;
   region->live = false;
   region->uses.clear();
   if (usable()) link_->retire_segment(id);

@@ -23,7 +23,7 @@ struct SendHeader {
   std::uint8_t column_key_bytes;
   std::uint16_t nodes;
   std::uint32_t buffers;
-  std::uint32_t zero;
+  std::uint32_t set;
   std::uint64_t charge;
   std::uint64_t rows;
 };
@@ -79,7 +79,7 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
 
 // Composes the payload from the columns as they lie. Error::unannounced leaves the first such column in missing_.
 Status Stream::name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                            const SendRequest& request) {
+                            const SendRequest& request, std::uint32_t set) {
   HostEnd& end = connection_->end;
   const std::size_t count = columns_.size();
   end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
@@ -107,9 +107,16 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
     span_bytes += span;
     charge += charge_of(as_they_are ? span : column.dense_bytes(request.rows));
   }
+  charge_ = charge;
+  span_bytes_ = span_bytes;
+  compose(request, names_, set);
+  return {};
+}
+
+void Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set) {
   const SendHeader header{number_, static_cast<std::uint8_t>(request.row_key.size()),
-                          static_cast<std::uint8_t>(request.column_key.size()), 0, static_cast<std::uint32_t>(count), 0, charge,
-                          request.rows};
+                          static_cast<std::uint8_t>(request.column_key.size()), 0, static_cast<std::uint32_t>(names.size()), set,
+                          charge_, request.rows};
   std::byte* to = payload_.data();
   const auto put = [&to](const void* from, std::size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -118,11 +125,39 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
   put(&header, sizeof header);
   if (!request.row_key.empty()) put(request.row_key.data(), request.row_key.size());
   if (!request.column_key.empty()) put(request.column_key.data(), request.column_key.size());
-  if (count > 0) put(names_.data(), count * sizeof(BufferRef));
+  if (!names.empty()) put(names.data(), names.size_bytes());
   payload_bytes_ = static_cast<std::size_t>(to - payload_.data());
-  charge_ = charge;
-  span_bytes_ = span_bytes;
-  return {};
+}
+
+// The place of these columns in known_; its size if they are not there.
+std::size_t Stream::find_known(std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
+                               std::uint64_t rows) const noexcept {
+  const std::size_t count = columns_.size();
+  for (std::size_t tried = 0, i = next_known_; tried < known_.size(); ++tried, i = i + 1 < known_.size() ? i + 1 : 0) {
+    const KnownColumns& known = known_[i];
+    if (known.epoch == epoch && known.rows == rows && known.data.front() == data[0] &&
+        std::memcmp(known.data.data(), data, count * sizeof *data) == 0 &&
+        std::memcmp(known.strides.data(), strides, count * sizeof *strides) == 0)
+      return i;
+  }
+  return known_.size();
+}
+
+// As name_columns left them.
+void Stream::remember(std::size_t index, std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
+                      std::uint64_t rows, bool named) {
+  KnownColumns& known = known_[index];
+  known.epoch = epoch;
+  known.rows = rows;
+  known.data.assign(data, data + columns_.size());
+  known.strides.assign(strides, strides + columns_.size());
+  known.named = named;
+  known.charge = charge_;
+  known.span_bytes = span_bytes_;
+  known.uses.clear();
+  for (const BufferRef& name : names_)
+    if (name.length != 0 && std::ranges::find(known.uses, name.region, &BufferRef::region) == known.uses.end())
+      known.uses.push_back(name);
 }
 
 // What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so that
@@ -147,27 +182,40 @@ Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, co
   return {begin, static_cast<std::uint64_t>(end - begin)};
 }
 
+// Columns seen for the first time are named to the agent, for the second time as a set, from then on by its number: memory
+// that is sent once only fills no set.
 Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::uint32_t* strides, const SendRequest& request) {
   HostEnd& end = connection_->end;
   std::vector<HostEnd::RangeName> announced;
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    Status named = name_columns(posting, data, strides, request);
-    // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
-    while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
-      const Extent extent = extent_of(missing_, data, strides, request.rows);
-      std::uint32_t hint = 0;
-      OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, extent.begin, extent.bytes, hint));
-      announced.push_back({name.region, name.generation});
-      named = name_columns(posting, data, strides, request);
+    const std::uint64_t epoch = end.memory_epoch(posting);
+    std::size_t at = find_known(epoch, data, strides, request.rows);
+    const bool seen = at < known_.size();
+    std::span<const BufferRef> uses;
+    if (seen && known_[at].named) [[likely]] {
+      end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size());
+      charge_ = known_[at].charge;
+      span_bytes_ = known_[at].span_bytes;
+      uses = known_[at].uses;
+      compose(request, {}, static_cast<std::uint32_t>(at + 1));
+    } else {
+      OFP_TRY(name_announcing(posting, data, strides, request, seen ? static_cast<std::uint32_t>(at + 1) : 0, announced));
+      uses = names_;
     }
-    if (!named) return tl::unexpected(std::move(named).error());
-    const Bytes payload(payload_.data(), payload_bytes_);
-    ticket = end.post_data(posting, EntryKind::send, number_, payload, charge_, span_bytes_, names_, 0);
+    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_, span_bytes_, uses, 0);
+    if (ticket && !known_.empty()) {
+      // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
+      if (!seen) at = next_known_;
+      if (!seen || !known_[at].named) remember(at, end.memory_epoch(posting), data, strides, request.rows, seen);
+      next_known_ = at + 1 < known_.size() ? at + 1 : 0;
+    }
     if (!ticket && ticket.error().code == Error::would_block && (request.flags & OFP_SEND_WAIT) != 0) {
-      // While it waits another thread may send on this stream: what it posts is its own.
-      const std::vector<std::byte> own_payload(payload.begin(), payload.end());
+      // While it waits another thread may send on this stream and give its sets to other memory: names and payload are
+      // this send's own.
+      OFP_TRY(name_announcing(posting, data, strides, request, 0, announced));
+      const std::vector<std::byte> own_payload(payload_.data(), payload_.data() + payload_bytes_);
       const std::vector<BufferRef> own_names = names_;
       ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_, span_bytes_, own_names, never);
     }
@@ -175,6 +223,21 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
   }
   for (const HostEnd::RangeName& range : announced) connection_->remember(range);
   return ticket;
+}
+
+Status Stream::name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                               const SendRequest& request, std::uint32_t set, std::vector<HostEnd::RangeName>& announced) {
+  HostEnd& end = connection_->end;
+  Status named = name_columns(posting, data, strides, request, set);
+  // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
+  while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
+    const Extent extent = extent_of(missing_, data, strides, request.rows);
+    std::uint32_t hint = 0;
+    OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, extent.begin, extent.bytes, hint));
+    announced.push_back({name.region, name.generation});
+    named = name_columns(posting, data, strides, request, set);
+  }
+  return named;
 }
 
 // ---- batches of any schema

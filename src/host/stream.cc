@@ -140,6 +140,7 @@ Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> stri
                 wire::buffers_max);
   names_.resize(columns_.size());
   hints_.resize(columns_.size());
+  if (!columns_.empty() && columns_.size() <= wire::set_buffers_max) known_.resize(wire::sets_max);
   payload_.resize(send_header_bytes + 2 * wire::key_bytes_max + columns_.size() * sizeof(wire::BufferRef));
   return {};
 }

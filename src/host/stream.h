@@ -50,6 +50,18 @@ struct MoveRequest {
   std::uint32_t flags = 0;
 };
 
+// Arrays that were sent before: sent again, they need not be looked up and named again, by the program or to the agent
+// (wire::Send::set). Holds for as long as no memory is withdrawn.
+struct KnownColumns {
+  std::uint64_t epoch = 0;  // HostEnd::memory_epoch; 0: none
+  std::uint64_t rows = 0;
+  std::vector<const void*> data;
+  std::vector<std::uint32_t> strides;
+  bool named = false;       // the agent remembers them
+  std::uint64_t charge = 0, span_bytes = 0;
+  std::vector<wire::BufferRef> uses;  // one for each region
+};
+
 class Stream {
  public:
   // `schema` may be empty for destinations that take bytes as they are: then there is one column of bytes.
@@ -101,7 +113,15 @@ class Stream {
   [[nodiscard]] Result<std::uint64_t> post_columns(const void* const* data, const std::uint32_t* strides,
                                                    const SendRequest& request);
   [[nodiscard]] Status name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                                    const SendRequest& request);
+                                    const SendRequest& request, std::uint32_t set = 0);
+  [[nodiscard]] Status name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                                       const SendRequest& request, std::uint32_t set,
+                                       std::vector<HostEnd::RangeName>& announced);
+  void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
+  [[nodiscard]] std::size_t find_known(std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
+                                       std::uint64_t rows) const noexcept;
+  void remember(std::size_t index, std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
+                std::uint64_t rows, bool named);
   struct Extent {
     const std::byte* begin;
     std::uint64_t bytes;
@@ -144,6 +164,8 @@ class Stream {
   std::vector<std::uint32_t> hints_;
   std::size_t payload_bytes_ = 0;
   std::uint64_t charge_ = 0, span_bytes_ = 0;
+  std::vector<KnownColumns> known_;  // its index + 1 is the set's number
+  std::size_t next_known_ = 0;       // where the next send is looked for first
   std::uint32_t missing_ = 0;  // the first column that is not announced
 
   // Reused by send_batch.

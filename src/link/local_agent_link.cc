@@ -1,7 +1,8 @@
 #include "link/local_agent_link.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -12,11 +13,17 @@ using wire::ControlType;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 64;  // where the clock stands still
+constexpr unsigned polls_between_looks = 4096;  // where the clock stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 
 std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
+
+void watch_life(int epoll, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  OFP_ASSERT(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+}
 
 iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
 
@@ -31,17 +38,23 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
   segment_bytes_ = channel_segment.length();
   segment_count_ = 1;
   segments_.push_back(std::move(channel_segment));
+  life_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  // The socket tells of a program that executed another one: that closed it, though the process lives on.
+  watch_life(life_.get(), socket_.fd(), EPOLLRDHUP);
+  if (peer_.pidfd) watch_life(life_.get(), peer_.pidfd.get(), EPOLLIN);
 }
 
 Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
   if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
   if (traits_.staged) return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
+  if (vectors_ > 0) read_gathered();  // of what the names meant until now
   return regions_.attach(range, generation, base, length, key);
 }
 
 Status LocalAgentLink::detach_range(RegionId range, std::uint32_t generation) {
   if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
+  if (vectors_ > 0) read_gathered();
   return regions_.detach(range, generation);
 }
 
@@ -55,16 +68,25 @@ MutableBytes LocalAgentLink::mapped(RegionId segment) {
 
 void LocalAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
   if (told_) return;
-  LinkEvent& event = events_.push(LinkEvent::Kind::read_done, token);
+  OFP_ASSERT(reads_.size() < operations_max);
+  reads_.push_back({token, vectors_, vectors_, {}});
   if (lost_) [[unlikely]] {
-    event.status = tl::unexpected<Failure>(why_);
+    reads_.back().status = tl::unexpected<Failure>(why_);
     return;
   }
-  event.status = read_now(pieces);
+  Status gathered = gather(pieces);
+  Read& read = reads_.back();
+  if (gathered) {
+    read.end = vectors_;
+  } else {
+    vectors_ = read.first;
+    read.end = read.first;
+    read.status = std::move(gathered);
+  }
 }
 
-Status LocalAgentLink::read_now(std::span<const ReadPiece> pieces) {
-  vectors_ = 0;
+// Adds the vectors of the newest read.
+Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
   for (const ReadPiece& piece : pieces) {
     OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
     if (piece.length == 0) continue;
@@ -73,48 +95,73 @@ Status LocalAgentLink::read_now(std::span<const ReadPiece> pieces) {
       std::memcpy(piece.to, reinterpret_cast<const std::byte*>(address), piece.length);
       continue;
     }
-    if (vectors_ > 0) {  // goes on where the piece before ended, on both sides
+    if (vectors_ > reads_.back().first) {  // goes on where the piece before ended, on both sides
       iovec& to = to_[vectors_ - 1];
       iovec& from = from_[vectors_ - 1];
       if (static_cast<std::byte*>(to.iov_base) + to.iov_len == piece.to &&
-          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address) {
+          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address && ranges_[vectors_ - 1] == piece.region) {
         to.iov_len += piece.length;
         from.iov_len += piece.length;
         continue;
       }
     }
-    if (vectors_ == vector_max) OFP_TRY(read_gathered(pieces));
+    if (vectors_ == vector_max) {
+      reads_.back().end = vectors_;
+      read_gathered();
+      if (!reads_.back().status) return std::move(reads_.back().status);
+    }
     to_[vectors_] = vector_of(piece.to, piece.length);
     from_[vectors_] = vector_of(reinterpret_cast<void*>(address), piece.length);
+    ranges_[vectors_] = piece.region;
     ++vectors_;
   }
-  if (vectors_ > 0) OFP_TRY(read_gathered(pieces));
-  if (!host_lives()) [[unlikely]] {
-    lose({Error::peer_lost, "the program ended"});
-    return tl::unexpected<Failure>(why_);
-  }
   return {};
 }
 
-Status LocalAgentLink::read_gathered(std::span<const ReadPiece> pieces) {
-  std::size_t first = 0;
-  while (first < vectors_) {
-    const ssize_t got =
-        process_vm_readv(peer_.pid, &to_[first], vectors_ - first, &from_[first], vectors_ - first, 0);
-    if (got <= 0) [[unlikely]] return read_failure(errno, reinterpret_cast<std::uint64_t>(from_[first].iov_base), pieces);
+LocalAgentLink::Read& LocalAgentLink::read_of(std::size_t vector) noexcept {
+  const auto read = std::ranges::find_if(reads_, [&](const Read& each) { return each.first <= vector && vector < each.end; });
+  OFP_ASSERT(read != reads_.end());
+  return *read;
+}
+
+// Afterwards nothing is gathered, and each read knows how it ended.
+void LocalAgentLink::read_gathered() {
+  std::size_t next = 0;
+  while (next < vectors_ && !lost_) {
+    const ssize_t got = process_vm_readv(peer_.pid, &to_[next], vectors_ - next, &from_[next], vectors_ - next, 0);
+    if (got <= 0) [[unlikely]] {
+      Read& failed = read_of(next);
+      failed.status = read_failure(errno, next);
+      next = failed.end;  // the others are to be had all the same
+      continue;
+    }
     // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
     auto left = static_cast<std::uint64_t>(got);
-    while (first < vectors_ && left >= from_[first].iov_len) left -= from_[first++].iov_len;
+    while (next < vectors_ && left >= from_[next].iov_len) left -= from_[next++].iov_len;
     if (left > 0) {
-      to_[first] = vector_of(static_cast<std::byte*>(to_[first].iov_base) + left, to_[first].iov_len - left);
-      from_[first] = vector_of(static_cast<std::byte*>(from_[first].iov_base) + left, from_[first].iov_len - left);
+      to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
+      from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
     }
   }
+  for (Read& read : reads_) read.first = read.end = 0;
   vectors_ = 0;
-  return {};
 }
 
-tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::uint64_t address, std::span<const ReadPiece> pieces) {
+// Turns reads into events: they count if the host is alive now.
+void LocalAgentLink::finish_reads() {
+  if (reads_.empty()) return;
+  read_gathered();
+  if (!lost_ && !host_lives()) [[unlikely]]
+    lose({Error::peer_lost, "the program ended"});
+  for (Read& read : reads_) {
+    LinkEvent& event = events_.push(LinkEvent::Kind::read_done, read.token);
+    if (lost_) event.status = tl::unexpected<Failure>(why_);
+    else event.status = std::move(read.status);
+  }
+  reads_.clear();
+}
+
+tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::size_t vector) {
   if (error_number == ESRCH) {
     lose({Error::peer_lost, "the program ended"});
     return tl::unexpected<Failure>(why_);
@@ -123,14 +170,11 @@ tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::uint
     return fail(Error::denied, "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
                                "PR_SET_PTRACER for another process)");
   if (error_number != EFAULT) return fail_errno(error_number, "process_vm_readv");
-  for (const ReadPiece& piece : pieces) {
-    const Region* region = wire::is_segment(piece.region) ? nullptr : regions_.find(piece.region);
-    if (region == nullptr || address < region->base + piece.offset || address - region->base - piece.offset >= piece.length)
-      continue;
-    return fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
-                piece.region, region->length, address - region->base);
-  }
-  return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
+  const auto address = reinterpret_cast<std::uint64_t>(from_[vector].iov_base);
+  const Region* region = regions_.find(ranges_[vector]);
+  if (region == nullptr) return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
+  return fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
+              ranges_[vector], region->length, address - region->base);
 }
 
 void LocalAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
@@ -162,9 +206,8 @@ Status LocalAgentLink::write_now(std::span<const WritePiece> pieces) {
 }
 
 bool LocalAgentLink::host_lives() {
-  // The socket tells of a program that executed another one: that closed it, though the process lives on.
-  pollfd looks[2] = {{socket_.fd(), POLLRDHUP, 0}, {peer_.pidfd.get(), POLLIN, 0}};
-  const int ready = ::poll(looks, peer_.pidfd ? 2 : 1, 0);
+  epoll_event event;
+  const int ready = epoll_wait(life_.get(), &event, 1, 0);
   return ready == 0 || (ready < 0 && errno == EINTR && host_lives());
 }
 
@@ -187,6 +230,7 @@ std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
     polls_since_look_ = 0;
     look();
   }
+  finish_reads();
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
     events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd()};
@@ -275,7 +319,10 @@ void LocalAgentLink::lose(Failure why) {
 
 void LocalAgentLink::close() {
   lost_ = told_ = true;
+  reads_.clear();
+  vectors_ = 0;
   socket_.shut_down();
+  life_.reset();
   socket_.close();
   peer_.pidfd.reset();
   regions_ = RegionTable();

@@ -1,9 +1,9 @@
 // The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
 // a whole plan by one process_vm_readv. Read sealed_memory.h and peer.h first.
 //
-// Operations are over when the call returns; their events wait for poll. After each read the host's pidfd and
-// socket are looked at: bytes of a process that ended meanwhile do not count. The socket is also looked at by poll,
-// but at most once in look_interval_ns, because a look is a system call.
+// Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost. After it
+// the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are over when the
+// call returns. The socket is also looked at by poll, but at most once in look_interval_ns, because a look is a system call.
 #pragma once
 
 #include <sys/uio.h>
@@ -49,10 +49,18 @@ class LocalAgentLink final : public AgentLink {
  private:
   static constexpr std::size_t vector_max = 1024;  // IOV_MAX
 
-  [[nodiscard]] Status read_now(std::span<const ReadPiece> pieces);
-  // The call that was put together; `pieces` are all of the operation, to name one in errors.
-  [[nodiscard]] Status read_gathered(std::span<const ReadPiece> pieces);
-  [[nodiscard]] tl::unexpected<Failure> read_failure(int error_number, std::uint64_t address, std::span<const ReadPiece> pieces);
+  // A read whose vectors are [first, end) of those gathered.
+  struct Read {
+    std::uint64_t token;
+    std::size_t first, end;
+    Status status;
+  };
+
+  [[nodiscard]] Status gather(std::span<const ReadPiece> pieces);
+  void read_gathered();
+  void finish_reads();
+  [[nodiscard]] Read& read_of(std::size_t vector) noexcept;
+  [[nodiscard]] tl::unexpected<Failure> read_failure(int error_number, std::size_t vector);
   [[nodiscard]] Status write_now(std::span<const WritePiece> pieces);
   [[nodiscard]] bool host_lives();
   void look();
@@ -70,8 +78,12 @@ class LocalAgentLink final : public AgentLink {
   std::uint64_t segment_bytes_ = 0;
   std::uint32_t segment_count_ = 0;
 
-  std::array<iovec, vector_max> to_, from_;  // of the call being put together
+  // Of the call being put together.
+  std::array<iovec, vector_max> to_, from_;
+  std::array<RegionId, vector_max> ranges_;  // where each vector is from
   std::size_t vectors_ = 0;
+  std::vector<Read> reads_;
+  Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
 
   EventQueue events_;
   std::vector<std::byte> scratch_;

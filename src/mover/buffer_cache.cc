@@ -67,8 +67,8 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto at = free_.find({user, capacity}); at != free_.end()) {
-      memory = std::move(at->second.front());
-      at->second.pop_front();
+      memory = std::move(at->second.back());
+      at->second.pop_back();
       if (at->second.empty()) free_.erase(at);
       ++counters_.hits;
       --counters_.cached_buffers;
@@ -105,7 +105,7 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
   {
     const std::lock_guard lock(mutex_);
     if (counters_.cached_bytes + capacity <= options_.cached_bytes_max) {
-      free_[{user, capacity}].push_back(std::move(memory));
+      free_[{user, capacity}].push_front(std::move(memory));
       counters_.cached_bytes += capacity;
       ++counters_.cached_buffers;
       return {};

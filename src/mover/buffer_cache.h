@@ -94,7 +94,8 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
 
   BufferCacheOptions options_;
   mutable std::mutex mutex_;
-  // First in, first out: the longest unused is taken, so a reader's stale mapping ages longest.
+  // Last in, first out: what was given back last is still in the processor's cache. When one has to leave, the longest
+  // unused does.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0};

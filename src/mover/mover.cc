@@ -12,7 +12,11 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr std::size_t spare_max = 256;
+// A token's number: what its top byte leaves. Preparations have their own, which no operation's reaches.
+constexpr std::uint64_t number_mask = (1ull << 56) - 1;
+constexpr unsigned place_bits = 24;
+constexpr std::uint64_t preparation_flag = 1ull << 55;
+constexpr std::uint32_t used_mask = (1u << 31) - 1;
 
 std::uint64_t charge_base_of(const frame::Template* form) {
   if (form == nullptr) return page_bytes;
@@ -21,6 +25,8 @@ std::uint64_t charge_base_of(const frame::Template* form) {
   return bytes;
 }
 
+constexpr std::uint64_t waiting_cost(std::uint64_t request_bytes) noexcept { return 1024 + request_bytes; }
+
 }  // namespace
 
 Mover::Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store)
@@ -28,11 +34,13 @@ Mover::Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, St
 
 Mover::~Mover() = default;
 
-void Mover::on_channel_open(ChannelNumber number, const Client& client, std::uint32_t streams_max) {
+void Mover::on_channel_open(ChannelNumber number, const Client& client, std::uint32_t streams_max,
+                            std::uint64_t pull_ahead_bytes) {
   auto channel = std::make_unique<Channel>();
   channel->number = number;
   channel->client = client;
   channel->streams.resize(streams_max);
+  channel->pull_ahead_bytes = pull_ahead_bytes;
   channels_.emplace(number, std::move(channel));
 }
 
@@ -41,6 +49,7 @@ void Mover::on_channel_closed(ChannelNumber number, TimeNs, Effects& effects) {
   if (at == channels_.end()) return;
   for (std::uint32_t stream = 0; stream < at->second->streams.size(); ++stream)
     if (at->second->streams[stream]) release(*at->second, stream);
+  waiting_bytes_ -= at->second->waiting_bytes;
   channels_.erase(at);
   on_memory_freed(effects);
 }
@@ -157,7 +166,7 @@ void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects
   const uid_t user = stream.channel->client.user;
   if (bytes == 0 || bytes > options_.prepared_bytes_max || stream.preparing || cache_->has_free(bytes, user)) return;
   stream.preparing = true;
-  const std::uint64_t number = next_operation_++;
+  const std::uint64_t number = preparation_flag | next_preparation_++;
   preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
   effects.push_back(JobEffect{token_of(Service::mover, number), [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
 }
@@ -251,41 +260,48 @@ Status Mover::spend(Stream& stream, std::uint64_t charge) {
 // ---- operations
 
 Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
-  std::unique_ptr<Operation> operation;
   if (spare_.empty()) {
-    operation = std::make_unique<Operation>();
-  } else {
-    operation = std::move(spare_.back());
-    spare_.pop_back();
+    OFP_ASSERT(operations_.size() < 1u << place_bits);
+    spare_.push_back(static_cast<std::uint32_t>(operations_.size()));
+    operations_.push_back(std::make_unique<Operation>());
+    operations_.back()->place = spare_.back();
   }
-  operation->number = next_operation_++;
-  operation->stream = &stream;
-  operation->ticket = ticket;
-  operation->state = Operation::State::pulling;
-  operation->failed = operation->arrow = false;
-  operation->rows = operation->bytes = 0;
-  operation->user = stream.channel->client.user;
-  operation->form = stream.form;
-  operation->serialiser = stream.serialiser;
-  operation->began = now;
-  stream.operations.push_back(operation.get());
+  Operation& operation = *operations_[spare_.back()];
+  spare_.pop_back();
+  operation.used = (operation.used + 1) & used_mask;
+  operation.number = static_cast<std::uint64_t>(operation.used) << place_bits | operation.place;
+  operation.stream = &stream;
+  operation.ticket = ticket;
+  operation.state = Operation::State::queued;
+  operation.failed = operation.arrow = false;
+  operation.rows = operation.bytes = 0;
+  operation.user = stream.channel->client.user;
+  operation.form = stream.form;
+  operation.serialiser = stream.serialiser;
+  operation.began = now;
+  stream.operations.push_back(&operation);
   ++counters_.operations;
-  return *operations_.emplace(operation->number, std::move(operation)).first->second;
+  return operation;
+}
+
+Mover::Operation* Mover::find_operation(std::uint64_t token) noexcept {
+  const std::uint64_t place = token & ((1u << place_bits) - 1);
+  Operation* operation = place < operations_.size() ? operations_[place].get() : nullptr;
+  return operation != nullptr && operation->number == (token & number_mask) ? operation : nullptr;
 }
 
 void Mover::recycle(Operation* operation) {
-  const auto at = operations_.find(operation->number);
-  OFP_ASSERT(at != operations_.end());
-  std::unique_ptr<Operation> owned = std::move(at->second);
-  operations_.erase(at);
   --counters_.operations;
-  owned->buffer = {};
-  owned->scratch = {};
-  owned->frame = {};
-  owned->form = {};
-  owned->serialiser = {};
-  owned->pieces.clear();
-  if (spare_.size() < spare_max) spare_.push_back(std::move(owned));
+  operation->number = 0;
+  operation->stream = nullptr;
+  operation->buffer = {};
+  operation->scratch = {};
+  operation->frame = {};
+  operation->form = {};
+  operation->serialiser = {};
+  operation->set = {};
+  operation->pieces.clear();
+  spare_.push_back(operation->place);
 }
 
 void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -302,9 +318,23 @@ void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   operation.rows = send_.rows;
   ++counters_.sends;
   ++stream->sent;
-  Status planned = spend(*stream, send_.charge);
-  if (planned) planned = stream->form ? plan_send(*stream, operation) : plan_plain(*stream, operation);
-  start(operation, std::move(planned), now, effects);
+  queue(operation, take_set(*stream, operation), request.payload, now, effects);
+}
+
+// What is remembered is what the ring's order says, whenever the request is planned.
+Status Mover::take_set(Stream& stream, Operation& operation) {
+  if (send_.set == 0) return {};
+  stream.sets.resize(wire::sets_max);
+  std::shared_ptr<BufferSet>& set = stream.sets[send_.set - 1];
+  if (!send_.buffers.empty()) {
+    set = std::make_shared<BufferSet>();
+    set->rows = send_.rows;
+    set->buffers = send_.buffers;
+  }
+  if (!set) return fail(Error::invalid, "set {} of buffers was never named", send_.set);
+  if (set->rows != send_.rows) return fail(Error::invalid, "{} rows; set {} was named with {}", send_.rows, send_.set, set->rows);
+  operation.set = set;
+  return {};
 }
 
 void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -320,9 +350,7 @@ void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   operation.column_key = move_.column_key;
   ++counters_.moves;
   ++stream->sent;
-  Status planned = spend(*stream, move_.charge);
-  if (planned) planned = plan_move(*stream, operation);
-  start(operation, std::move(planned), now, effects);
+  queue(operation, {}, request.payload, now, effects);
 }
 
 void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -340,16 +368,64 @@ void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now
   settle(*stream, now, effects);
 }
 
-void Mover::start(Operation& operation, Status planned, TimeNs now, Effects& effects) {
+// send_ or move_ is what `request` says. Nothing is planned or taken before it may be pulled.
+void Mover::queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
+  Channel& channel = *stream.channel;
+  if (!taken) {
+    fail_operation(operation, std::move(taken).error(), effects);
+    settle(stream, now, effects);
+  } else if (channel.waiting.empty() && channel.may_pull()) {
+    start(operation, now, effects);
+  } else {
+    operation.request.assign(request.begin(), request.end());
+    channel.waiting_bytes += waiting_cost(request.size());
+    waiting_bytes_ += waiting_cost(request.size());
+    channel.waiting.push_back(&operation);
+  }
+}
+
+void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
+  while (!channel.waiting.empty() && channel.may_pull()) {
+    Operation& operation = *channel.waiting.front();
+    channel.waiting.pop_front();
+    channel.waiting_bytes -= waiting_cost(operation.request.size());
+    waiting_bytes_ -= waiting_cost(operation.request.size());
+    const Status decoded = operation.kind == Operation::Kind::send ? wire::decode(operation.request, send_)
+                                                                   : wire::decode(operation.request, move_);
+    OFP_ASSERT(decoded);  // as it did when it came
+    start(operation, now, effects);
+  }
+}
+
+bool Mover::is_full(ChannelNumber number) const noexcept {
+  if (waiting_bytes_ < options_.waiting_bytes_max) return false;
+  const auto at = channels_.find(number);
+  return at != channels_.end() && at->second->waiting_bytes >= options_.waiting_bytes_max;
+}
+
+Status Mover::plan_request(Stream& stream, Operation& operation) {
+  const bool send = operation.kind == Operation::Kind::send;
+  OFP_TRY(spend(stream, send ? send_.charge : move_.charge));
+  if (!send) return plan_move(stream, operation);
+  return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
+}
+
+// Of the request in send_ or move_.
+void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
+  Stream& stream = *operation.stream;
+  Status planned = plan_request(stream, operation);
   grant(stream, effects);
   if (!planned) {
     fail_operation(operation, std::move(planned).error(), effects);
     settle(stream, now, effects);
     return;
   }
+  operation.state = Operation::State::pulling;
   stream.bytes += operation.bytes;
   counters_.bytes += operation.bytes;
+  ++stream.channel->pulls;
+  stream.channel->pulling_bytes += operation.bytes;
   effects.push_back(PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
   operation.pieces = {};
   if (operation.buffer) prepare_buffer(stream, operation.buffer.length(), effects);
@@ -366,26 +442,46 @@ void Mover::fail_operation(Operation& operation, Failure failure, Effects& effec
 }
 
 void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  const auto at = operations_.find(token & ((1ull << 56) - 1));
-  if (at == operations_.end()) return;
-  Operation& operation = *at->second;
+  Operation* const found = find_operation(token);
+  if (found == nullptr || found->stream == nullptr) return;
+  Operation& operation = *found;
   operation.pulled_at = now;
   counters_.pull_ns += static_cast<std::uint64_t>(now - operation.began);
+  Channel& channel = *operation.stream->channel;
+  --channel.pulls;
+  channel.pulling_bytes -= operation.bytes;
   if (status) {
     operation.state = Operation::State::finishing;
-    finish(operation, now, effects);
+    // At once where the next request waits: it is to have the buffer that the finished frame gives back.
+    if (channel.waiting.empty()) pulled_.push_back(token);
+    else finish(operation, now, effects);
   } else {
     fail_operation(operation, std::move(status).error(), effects);
   }
   settle(*operation.stream, now, effects);
+  start_waiting(channel, now, effects);
+}
+
+void Mover::finish_pulled(TimeNs now, Effects& effects) {
+  for (std::size_t i = 0; i < pulled_.size(); ++i) {
+    Operation* const operation = find_operation(pulled_[i]);
+    if (operation == nullptr) continue;
+    if (operation->stream == nullptr) {
+      recycle(operation);
+      continue;
+    }
+    finish(*operation, now, effects);
+    settle(*operation->stream, now, effects);
+  }
+  pulled_.clear();
 }
 
 // What is left to do when the bytes have arrived: at once if it is little, in a job if it is much.
 void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
   std::uint64_t changed = 0;
   if (operation.placed()) {
-    changed = operation.plan.scratch_bytes;
-    for (const frame::Step& step : operation.plan.steps)
+    changed = operation.plan().scratch_bytes;
+    for (const frame::Step& step : operation.plan().steps)
       changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
                                                                                                      : step.count * 8;
   }
@@ -402,14 +498,15 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   if (operation.kind == Operation::Kind::update) return {};
   if (operation.placed()) {
     const MutableBytes frame = operation.buffer.bytes();
-    if (operation.plan.scratch_bytes > 0) frame::split_blocks(operation.plan, operation.scratch.bytes(), frame);
-    frame::write_head(*operation.form, operation.plan, frame);
-    OFP_TRY(frame::finish(*operation.form, operation.plan, frame));
+    const frame::Plan& plan = operation.plan();
+    if (plan.scratch_bytes > 0) frame::split_blocks(plan, operation.scratch.bytes(), frame);
+    frame::write_head(*operation.form, plan, frame);
+    if (&plan == &operation.own_plan) OFP_TRY(frame::finish(*operation.form, operation.own_plan, frame));
     operation.scratch = {};
   }
   if (operation.serialiser) {
     const auto buffer = std::make_shared<Buffer>(std::move(operation.buffer));
-    OFP_ASSIGN(operation.frame, operation.serialiser->serialise(operation.plan, buffer, cache, operation.user));
+    OFP_ASSIGN(operation.frame, operation.serialiser->serialise(operation.plan(), buffer, cache, operation.user));
     return {};
   }
   operation.frame = std::make_shared<Frame>();
@@ -421,7 +518,7 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
 }
 
 void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  const std::uint64_t number = token & ((1ull << 56) - 1);
+  const std::uint64_t number = token & number_mask;
   if (const auto prepared = preparing_.find(number); prepared != preparing_.end()) {
     const auto [channel_number, stream_number] = prepared->second;
     preparing_.erase(prepared);
@@ -429,9 +526,9 @@ void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
       if (Stream* stream = find_stream(*channel->second, stream_number)) stream->preparing = false;
     return;
   }
-  const auto at = operations_.find(number);
-  if (at == operations_.end()) return;
-  Operation& operation = *at->second;
+  Operation* const found = find_operation(token);
+  if (found == nullptr) return;
+  Operation& operation = *found;
   if (operation.stream == nullptr) return recycle(&operation);
   finished(operation, std::move(status), now, effects);
   settle(*operation.stream, now, effects);
@@ -457,12 +554,12 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
   bool memory_freed = false, close = false;
   std::uint64_t close_ticket = 0;
   for (const Operation* operation : stream.operations) {
-    if (operation->state == Operation::State::pulling) break;
+    if (operation->state == Operation::State::queued || operation->state == Operation::State::pulling) break;
     pulled = operation->ticket;
   }
   while (!stream.operations.empty()) {
     Operation* first = stream.operations.front();
-    if (first->state == Operation::State::pulling || first->state == Operation::State::finishing) break;
+    if (first->state != Operation::State::waiting && first->state != Operation::State::over) break;
     if (first->kind == Operation::Kind::step_end)
       store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
     if (first->kind == Operation::Kind::close) {

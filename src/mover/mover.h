@@ -48,6 +48,7 @@ struct MoverOptions {
   std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than these are jobs
   std::uint32_t streams_max = 65536;            // over all channels
   std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not made ahead of their use
+  std::uint64_t waiting_bytes_max = 1 << 20;    // of one channel's requests that wait to be pulled
 };
 
 struct MoverCounters {
@@ -67,13 +68,21 @@ class Mover {
   Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store);
   ~Mover();
 
-  void on_channel_open(ChannelNumber channel, const Client& client, std::uint32_t streams_max);
+  // Beyond `pull_ahead_bytes` under way (and one request), requests wait with neither plan nor buffer, so that a buffer
+  // given back by one frame serves the next while it is in the cache. 0 for links whose reads are done when posted.
+  void on_channel_open(ChannelNumber channel, const Client& client, std::uint32_t streams_max,
+                       std::uint64_t pull_ahead_bytes);
   // Everything of the channel ends; its credit returns. Effects for other channels may follow.
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
   // open_stream, close_stream, send, move, step_end, need_credit.
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  // Finishes frames whose arrays the program may have back first: to be called when it has been told so.
+  void finish_pulled(TimeNs now, Effects& effects);
+  [[nodiscard]] bool has_pulled() const noexcept { return !pulled_.empty(); }
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  // So many requests of the channel wait that no more should come.
+  [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
   // Memory may have become free: gives credit to streams that wait for it.
   void on_memory_freed(Effects& effects);
 
@@ -87,6 +96,7 @@ class Mover {
   [[nodiscard]] std::vector<StreamStatus> streams() const;
 
  private:
+  struct BufferSet;
   struct Stream;
   struct Operation;
   struct Channel;
@@ -100,15 +110,19 @@ class Mover {
   void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void need_credit(Channel& channel, const channel::Entry& request, Effects& effects);
 
+  [[nodiscard]] Status take_set(Stream& stream, Operation& operation);
+  [[nodiscard]] Status plan_request(Stream& stream, Operation& operation);
   [[nodiscard]] Status plan_send(const Stream& stream, Operation& operation);
   [[nodiscard]] Status plan_plain(const Stream& stream, Operation& operation);
   [[nodiscard]] Status plan_move(const Stream& stream, Operation& operation);
   [[nodiscard]] Status view_of(const Stream& stream);
-  [[nodiscard]] Status pieces_of(Operation& operation);
+  [[nodiscard]] Status pieces_of(Operation& operation, std::span<const wire::BufferRef> refs);
   [[nodiscard]] Status spend(Stream& stream, std::uint64_t charge);
   [[nodiscard]] Status take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge);
   Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);
-  void start(Operation& operation, Status planned, TimeNs now, Effects& effects);
+  void queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects);
+  void start(Operation& operation, TimeNs now, Effects& effects);
+  void start_waiting(Channel& channel, TimeNs now, Effects& effects);
   void finish(Operation& operation, TimeNs now, Effects& effects);
   [[nodiscard]] static Status finish_bytes(Operation& operation, BufferCache& cache);
   void finished(Operation& operation, Status status, TimeNs now, Effects& effects);
@@ -127,11 +141,15 @@ class Mover {
   Store& store_;
   std::unordered_map<ChannelNumber, std::unique_ptr<Channel>> channels_;
   std::map<Claim, ChannelNumber> names_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;  // by number, those under way
-  std::uint64_t next_operation_ = 1;
+  [[nodiscard]] Operation* find_operation(std::uint64_t token) noexcept;
+  // Those under way and spare ones. An operation's number is its place here and how often the place was used.
+  std::vector<std::unique_ptr<Operation>> operations_;
+  std::vector<std::uint32_t> spare_;
+  std::uint64_t waiting_bytes_ = 0;  // of all channels
+  std::vector<std::uint64_t> pulled_;  // tokens of operations to be finished
+  std::uint64_t next_preparation_ = 0;
   std::unordered_map<std::uint64_t, std::pair<ChannelNumber, std::uint32_t>> preparing_;  // jobs that make buffers
   std::vector<Stream*> hungry_;  // waiting for credit, the longest first
-  std::vector<std::unique_ptr<Operation>> spare_;
   wire::Send send_;              // the request being planned; these four are reused
   wire::Move move_;
   frame::BatchView view_;

@@ -87,9 +87,8 @@ Status Mover::view_of(const Stream& stream) {
 }
 
 // Pulls and blocks of the plan as pieces of a read, each named by the region and generation the request named.
-Status Mover::pieces_of(Operation& operation) {
-  const frame::Plan& plan = operation.plan;
-  const std::vector<BufferRef>& refs = send_.buffers;
+Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
+  const frame::Plan& plan = operation.plan();
   std::size_t at = 0;  // pulls come in the order of the buffers: the search goes on where the last one ended
   const auto generation_of = [&](RegionId region) {
     for (std::size_t tried = 0; tried < refs.size(); ++tried, at = at + 1 < refs.size() ? at + 1 : 0)
@@ -119,13 +118,20 @@ Status Mover::pieces_of(Operation& operation) {
 }
 
 Status Mover::plan_send(const Stream& stream, Operation& operation) {
-  OFP_TRY(view_of(stream));
-  const frame::PlanLimits limits{.rows_max = static_cast<std::int64_t>(std::min<std::uint64_t>(stream.rows_max, INT64_MAX)),
-                                 .frame_bytes_max = options_.memory_bytes_max};
-  OFP_TRY(frame::make_plan(*stream.form, view_, limits, operation.plan));
-  operation.bytes = operation.plan.pulled_bytes;
-  OFP_TRY(take_buffer(stream, operation, operation.plan.frame_bytes, send_.charge));
-  return pieces_of(operation);
+  if (BufferSet* set = operation.set.get(); set == nullptr || !set->planned) {
+    if (set != nullptr) send_.buffers = set->buffers;
+    OFP_TRY(view_of(stream));
+    const frame::PlanLimits limits{.rows_max = static_cast<std::int64_t>(std::min<std::uint64_t>(stream.rows_max, INT64_MAX)),
+                                   .frame_bytes_max = options_.memory_bytes_max};
+    OFP_TRY(frame::make_plan(*stream.form, view_, limits, operation.own_plan));
+    if (set != nullptr && operation.own_plan.steps.empty()) {
+      set->plan = operation.own_plan;
+      set->planned = true;
+    }
+  }
+  operation.bytes = operation.plan().pulled_bytes;
+  OFP_TRY(take_buffer(stream, operation, operation.plan().frame_bytes, send_.charge));
+  return pieces_of(operation, operation.set ? operation.set->buffers : send_.buffers);
 }
 
 // Bytes as they are, one buffer after another at multiples of 64.
@@ -134,6 +140,7 @@ Status Mover::plan_plain(const Stream& stream, Operation& operation) {
     return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
   if (stream.destination == wire::Destination::serialised && send_.buffers.size() != 1)
     return fail(Error::invalid, "destination serialised takes one buffer, not {}", send_.buffers.size());
+  if (operation.set) send_.buffers = operation.set->buffers;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < send_.buffers.size(); ++i) {
     const BufferRef& ref = send_.buffers[i];

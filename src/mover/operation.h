@@ -11,6 +11,14 @@
 
 namespace offpath::mover {
 
+// Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they named.
+struct Mover::BufferSet {
+  std::uint64_t rows = 0;
+  std::vector<wire::BufferRef> buffers;
+  bool planned = false;  // `plan` serves every batch of the set: nothing in it changes with the bytes that arrive
+  frame::Plan plan;
+};
+
 struct Mover::Stream {
   Channel* channel = nullptr;
   std::uint32_t id = 0;
@@ -27,23 +35,32 @@ struct Mover::Stream {
   bool hungry = false, closing = false, preparing = false;
   std::deque<Operation*> operations;  // in the order of their tickets
   std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
+  std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null until it is named
 };
 
 struct Mover::Channel {
   ChannelNumber number = 0;
   Client client;
   std::vector<std::unique_ptr<Stream>> streams;  // by number
+  std::uint64_t pull_ahead_bytes = 0;
+  std::deque<Operation*> waiting;                // to be planned and pulled, in the order of their tickets
+  std::uint64_t waiting_bytes = 0;               // of their requests
+  std::uint64_t pulls = 0, pulling_bytes = 0;    // under way
+
+  [[nodiscard]] bool may_pull() const noexcept { return pulls == 0 || pulling_bytes < pull_ahead_bytes; }
 };
 
 struct Mover::Operation {
   enum class Kind : std::uint8_t { send, create, update, step_end, close };
-  enum class State : std::uint8_t { pulling, finishing, waiting, over };  // waiting: for those before it
+  // queued: for room among the pulls; waiting: for those before it
+  enum class State : std::uint8_t { queued, pulling, finishing, waiting, over };
 
-  std::uint64_t number = 0;
+  std::uint64_t number = 0;  // of its token; 0: spare
+  std::uint32_t place = 0, used = 0;
   Stream* stream = nullptr;  // null: its channel is gone, a job still runs
   std::uint64_t ticket = 0;
   Kind kind = Kind::send;
-  State state = State::pulling;
+  State state = State::queued;
   bool failed = false;
   bool arrow = false;
   std::string row_key, column_key;
@@ -51,7 +68,9 @@ struct Mover::Operation {
   uid_t user = 0;
   std::shared_ptr<const frame::Template> form;
   std::shared_ptr<const AgentSerialiser> serialiser;
-  frame::Plan plan;  // of a placed batch
+  std::vector<std::byte> request;  // while it is queued
+  std::shared_ptr<BufferSet> set;  // whose buffers these are; null: the request's own
+  frame::Plan own_plan;            // of a placed batch, unless its set has one
   std::vector<link::ReadPiece> pieces;
   Buffer buffer;    // what is pulled into
   Buffer scratch;   // arrays of records, before they are split
@@ -60,6 +79,7 @@ struct Mover::Operation {
 
   // Laid out as Arrow, in contrast to bytes as they are.
   [[nodiscard]] bool placed() const noexcept { return kind == Kind::send && form != nullptr; }
+  [[nodiscard]] const frame::Plan& plan() const noexcept { return set && set->planned ? set->plan : own_plan; }
 };
 
 }  // namespace offpath::mover

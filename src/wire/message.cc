@@ -126,7 +126,7 @@ Status decode(Bytes payload, CloseStream& m) {
   return finish(r, "stream closing");
 }
 
-// 0 stream u32 | 4 row key u8 | 5 column key u8 | 6 nodes u16 | 8 buffers u32 | 12 zero u32 | 16 charge u64 |
+// 0 stream u32 | 4 row key u8 | 5 column key u8 | 6 nodes u16 | 8 buffers u32 | 12 set u32 | 16 charge u64 |
 // 24 rows u64 | 32 keys, then buffers, then nodes
 void encode(const Send& m, std::vector<std::byte>& to) {
   Writer w(to);
@@ -135,7 +135,7 @@ void encode(const Send& m, std::vector<std::byte>& to) {
   w.put(static_cast<std::uint8_t>(m.column_key.size()));
   w.put(static_cast<std::uint16_t>(m.nodes.size()));
   w.put(static_cast<std::uint32_t>(m.buffers.size()));
-  w.put(std::uint32_t{0});
+  w.put(m.set);
   w.put(m.charge);
   w.put(m.rows);
   w.put_bytes(bytes_of(m.row_key));
@@ -151,7 +151,7 @@ Status decode(Bytes payload, Send& m) {
   const auto column_key = r.take<std::uint8_t>();
   const auto nodes = r.take<std::uint16_t>();
   const auto buffers = r.take<std::uint32_t>();
-  r.take<std::uint32_t>();
+  m.set = r.take<std::uint32_t>();
   m.charge = r.take<std::uint64_t>();
   m.rows = r.take<std::uint64_t>();
   m.row_key = text_of(r.take_bytes(row_key));
@@ -160,6 +160,10 @@ Status decode(Bytes payload, Send& m) {
   const Bytes refs = r.take_bytes(buffers * sizeof(BufferRef));
   const Bytes node_bytes = r.take_bytes(nodes * sizeof(Node));
   OFP_TRY(finish(r, "send"));
+  if (m.set > sets_max) return fail(Error::invalid, "a send names set {} of buffers, the last is {}", m.set, sets_max);
+  if (m.set != 0 && nodes != 0) return fail(Error::invalid, "a send with nodes names set {} of buffers", m.set);
+  if (m.set != 0 && buffers > set_buffers_max)
+    return fail(Error::too_large, "set {} is to have {} buffers, at most {} are allowed", m.set, buffers, set_buffers_max);
   m.buffers.resize(buffers);
   if (!refs.empty()) std::memcpy(m.buffers.data(), refs.data(), refs.size());
   m.nodes.resize(nodes);

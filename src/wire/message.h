@@ -47,6 +47,8 @@ enum class ReplyKind : std::uint8_t {
 inline constexpr std::size_t key_bytes_max = 255;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
+inline constexpr std::uint32_t sets_max = 8;           // of buffers a stream's agent remembers
+inline constexpr std::uint32_t set_buffers_max = 64;   // of each
 
 enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
 inline constexpr std::uint8_t destinations = 8;
@@ -93,6 +95,11 @@ static_assert(sizeof(Node) == 16);
 // One batch. With no nodes, every node has `rows` rows and no nulls, and `buffers` are the value buffers of
 // the leaf columns only: fixed-width columns without validity. Otherwise nodes and buffers are all of the
 // template's, dictionaries first, in the order of frame::Template.
+//
+// A program that sends the same arrays again and again names them once: buffers that come with a set number, from 1 to
+// sets_max, are remembered under it until others come with that number or the stream is closed; a set number without
+// buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale as
+// others do.
 struct Send {
   std::uint32_t stream;
   std::uint64_t charge;  // what the host took from its credit for it: charge_base and charge_of_buffer of each buffer
@@ -101,6 +108,7 @@ struct Send {
   std::string_view column_key;
   std::vector<Node> nodes;
   std::vector<BufferRef> buffers;
+  std::uint32_t set = 0;  // 0: none
 };
 
 struct MovePiece {
