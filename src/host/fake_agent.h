@@ -30,6 +30,8 @@ class FakeAgent final : public channel::AgentEvents {
     std::string row_key, column_key;
     std::vector<wire::Node> nodes;
     std::vector<wire::BufferRef> buffers;
+    std::uint32_t set = 0;    // as the request says
+    bool named = false;       // its buffers came with it
     std::vector<std::vector<std::byte>> bytes;  // of each buffer
     Status pulled;
   };
@@ -108,6 +110,11 @@ class FakeAgent final : public channel::AgentEvents {
     batch.column_key = send.column_key;
     batch.nodes = send.nodes;
     batch.buffers = send.buffers;
+    batch.set = send.set;
+    batch.named = !send.buffers.empty();
+    auto& set = sets_[{send.stream, send.set}];
+    if (send.set != 0 && batch.named) set = send.buffers;
+    if (send.set != 0) batch.buffers = set;
     pull(channel, std::move(batch));
   }
   void move(channel::AgentEnd& channel, const channel::Entry& request) {
@@ -185,6 +192,7 @@ class FakeAgent final : public channel::AgentEvents {
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 
   static constexpr std::uint64_t pushes_from = 1ull << 40;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
   bool hands_over_;
   wire::Got pushed_{};
   std::uint64_t leases_ = 0;

@@ -67,6 +67,74 @@ TEST_F(HostCalls, StridesMayChangeFromSendToSend) {
   (void)ofp_stream_close(stream, 0, nullptr);
 }
 
+TEST_F(HostCalls, ColumnsSentAgainAreNamedByNumber) {
+  std::vector<double> x(100, 1), y(100, 2);
+  ofp_stream* stream = open({{"a", "g", 0}, {"b", "g", 0}});
+  std::uint64_t ticket = 0;
+  const auto send = [&](const void* a, const void* b, std::uint64_t rows) -> const FakeAgent::Batch& {
+    const void* data[] = {a, b};
+    EXPECT_EQ(ofp_send_columns(stream, data, rows, "step", "", usual, &ticket, &error), OFP_OK) << said();
+    return stored(stream, ticket);
+  };
+  EXPECT_EQ(send(x.data(), y.data(), 100).set, 0u);  // seen for the first time
+  const FakeAgent::Batch second = send(x.data(), y.data(), 100);
+  EXPECT_NE(second.set, 0u);
+  EXPECT_TRUE(second.named);
+  x.assign(100, 3);
+  const FakeAgent::Batch third = send(x.data(), y.data(), 100);
+  EXPECT_EQ(third.set, second.set);
+  EXPECT_FALSE(third.named);
+  EXPECT_EQ(third.charge, second.charge);
+  EXPECT_EQ(values_of<double>(third.bytes[0]), x);  // the same place, what lies there now
+  EXPECT_EQ(values_of<double>(third.bytes[1]), y);
+  // Other rows, and the same columns in another order, are something else.
+  EXPECT_TRUE(send(x.data(), y.data(), 99).named);
+  const FakeAgent::Batch turned = send(y.data(), x.data(), 100);
+  EXPECT_TRUE(turned.named);
+  EXPECT_EQ(values_of<double>(turned.bytes[0]), y);
+  EXPECT_FALSE(send(x.data(), y.data(), 100).named);
+  (void)ofp_stream_close(stream, 0, nullptr);
+}
+
+TEST_F(HostCalls, WithdrawnMemoryIsForgottenByNumberToo) {
+  std::vector<double> first(10, 1), second(10, 2);
+  ofp_range* range = nullptr;
+  ASSERT_EQ(ofp_range_announce(channel, first.data(), 80, &range, &error), OFP_OK) << said();
+  ofp_stream* stream = open({{"v", "g", 0}});
+  const void* data[] = {first.data()};
+  std::uint64_t ticket = 0;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(ofp_send_columns(stream, data, 10, "a", "", 0, &ticket, &error), OFP_OK) << said();
+    stored(stream, ticket);
+  }
+  EXPECT_FALSE(agent->batches.back().named);
+  ASSERT_EQ(ofp_range_reannounce(range, second.data(), 80, &error), OFP_OK) << said();
+  EXPECT_EQ(ofp_send_columns(stream, data, 10, "b", "", 0, &ticket, &error), OFP_UNANNOUNCED);
+  data[0] = second.data();
+  ASSERT_EQ(ofp_send_columns(stream, data, 10, "c", "", 0, &ticket, &error), OFP_OK) << said();
+  const FakeAgent::Batch& anew = stored(stream, ticket);
+  EXPECT_TRUE(anew.named);
+  EXPECT_EQ(values_of<double>(anew.bytes[0]), second);
+  EXPECT_EQ(ofp_range_retire(range, second_ns, &error), OFP_OK) << said();
+  (void)ofp_stream_close(stream, 0, nullptr);
+}
+
+TEST_F(HostCalls, ManySetsOfColumnsTakeTurns) {
+  constexpr std::size_t count = 3 * wire::sets_max;
+  std::vector<std::vector<double>> arrays;
+  for (std::size_t i = 0; i < count; ++i) arrays.emplace_back(16, double(i));
+  ofp_stream* stream = open({{"v", "g", 0}});
+  for (std::size_t turn = 0; turn < 200; ++turn) {
+    std::vector<double>& array = arrays[turn * turn % count];
+    array[0] = double(turn);
+    const void* data[] = {array.data()};
+    std::uint64_t ticket = 0;
+    ASSERT_EQ(ofp_send_columns(stream, data, 16, "a", "", usual, &ticket, &error), OFP_OK) << said();
+    ASSERT_EQ(values_of<double>(stored(stream, ticket).bytes[0]), array) << turn;
+  }
+  (void)ofp_stream_close(stream, 0, nullptr);
+}
+
 TEST_F(HostCalls, AnEmptyBatchNamesNothing) {
   ofp_stream* stream = open({{"v", "g", 0}});
   const void* data[] = {nullptr};

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <map>
 #include <numeric>
 
 #include "link/connected_pair.h"
@@ -128,6 +129,38 @@ TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
       << failed.error().message;
   EXPECT_TRUE(read_one(*there, {1, 1, 8192, target.data(), 4096}));
   munmap(memory, 3 * 4096);
+}
+
+TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
+  auto* memory = static_cast<std::byte*>(mmap(nullptr, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  for (int page = 0; page < 5; ++page) std::memset(memory + page * 4096, 10 + page, 4096);
+  ASSERT_TRUE(announce(1, 1, memory, 5 * 4096));
+  munmap(memory + 2 * 4096, 4096);
+  std::vector<std::byte> target(8 * 4096);
+  const auto piece = [&](std::uint64_t page, std::uint64_t to) {
+    return ReadPiece{1, 1, page * 4096, target.data() + to * 4096, 4096};
+  };
+  const ReadPiece first[] = {piece(0, 0), piece(4, 1)}, second[] = {piece(1, 2), piece(2, 3), piece(3, 4)}, third[] = {piece(4, 5)};
+  const ReadPiece fourth[] = {piece(0, 6), {2, 1, 0, target.data() + 7 * 4096, 4096}};
+  there->read(1, first);
+  there->read(2, second);
+  there->read(4, fourth);
+  there->read(3, third);
+  std::map<std::uint64_t, Status> ended;
+  std::array<LinkEvent, 8> events;
+  for (std::size_t i = 0, count = there->poll(monotonic_ns(), events); i < count; ++i) ended.emplace(events[i].token, events[i].status);
+  ASSERT_EQ(ended.size(), 4u);  // one poll tells of all
+  EXPECT_TRUE(ended.at(1));
+  ASSERT_FALSE(ended.at(2));
+  EXPECT_NE(ended.at(2).error().message.find("at its offset 8192"), std::string::npos) << ended.at(2).error().message;
+  EXPECT_TRUE(ended.at(3));
+  ASSERT_FALSE(ended.at(4));
+  EXPECT_EQ(ended.at(4).error().code, Error::unannounced);
+  EXPECT_EQ(target[0], std::byte{10});
+  EXPECT_EQ(target[4096], std::byte{14});
+  EXPECT_EQ(target[5 * 4096], std::byte{14});
+  munmap(memory, 5 * 4096);
 }
 
 TEST_F(LocalLink, SegmentsComeAndGo) {

@@ -83,6 +83,28 @@ TEST(Message, SendCarriesBuffersAndNodes) {
   EXPECT_EQ(back.buffers[0].bit_offset, 5);
 }
 
+TEST(Message, SetsOfBuffersHaveANumberAndABound) {
+  std::vector<std::byte> kept;
+  Send send{1, 8192, 100, "step0", "", {}, {}};
+  send.set = sets_max;
+  EXPECT_EQ(there_and_back(send, kept).set, sets_max);
+  send.buffers.resize(set_buffers_max);
+  EXPECT_EQ(there_and_back(send, kept).buffers.size(), set_buffers_max);
+  const auto refusal = [](const Send& sent) {
+    Send back{};
+    const auto status = decode(bytes_of_message(sent), back);
+    return status ? std::string("taken") : status.error().message;
+  };
+  send.buffers.resize(set_buffers_max + 1);
+  EXPECT_EQ(refusal(send), "set 8 is to have 65 buffers, at most 64 are allowed");
+  send.buffers.clear();
+  send.set = sets_max + 1;
+  EXPECT_EQ(refusal(send), "a send names set 9 of buffers, the last is 8");
+  send.set = 1;
+  send.nodes = {{100, 0}};
+  EXPECT_EQ(refusal(send), "a send with nodes names set 1 of buffers");
+}
+
 TEST(Message, TheLargestSendFitsAnEntry) {
   Send send{1, 0, 1, std::string_view(), std::string_view(), {}, {}};
   const std::string key(key_bytes_max, 'k');

@@ -45,6 +45,8 @@ class World {
     options.mover.window_bytes = 1ull << 20;
     options.mover.inline_bytes_max = random_.chance(0.5) ? 0 : 1 << 20;
     options.channels.pull_slice_bytes = options.channels.asked_slice_bytes = random_.chance(0.5) ? 4096 : 512 * 1024;
+    options.mover.waiting_bytes_max = random_.chance(0.5) ? 4096 : 1 << 20;
+    options.channels.gathered_bytes = random_.chance(0.5) ? 0 : 256 * 1024;
     options.channels.idle_before_sleep_ns = 20 * microsecond_ns;
     agent_ = std::make_unique<SimAgent>(fabric_, options);
     const std::uint64_t programs = 1 + random_.below(4);

@@ -1,6 +1,7 @@
 // A host program as the simulations need one: HostEnd plus what src/host would do to send columns and read them back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -59,10 +60,17 @@ class SimHost {
       send.charge += wire::charge_of_buffer(rows * 8);
       send.buffers.push_back(ref);
     }
+    // Every other send goes by a set's number; without buffers where the agent has them.
+    const std::vector<channel::BufferRef> uses = send.buffers;
+    send.set = ++sends_ % 2 == 0 ? 1 + static_cast<std::uint32_t>(sends_ * 7 % wire::sets_max) : 0;
+    const Set named{rows, uses};
+    if (send.set != 0 && sets_[send.set] == named) send.buffers.clear();
     std::vector<std::byte> payload;
     wire::encode(send, payload);
-    return end_.post_data(posting, wire::EntryKind::send, stream_, payload, send.charge, rows * 8 * columns.size(),
-                          send.buffers, deadline);
+    auto ticket = end_.post_data(posting, wire::EntryKind::send, stream_, payload, send.charge, rows * 8 * columns.size(), uses,
+                                 deadline);
+    if (ticket && send.set != 0) sets_[send.set] = named;
+    return ticket;
   }
 
   // The object's bytes, by way of a segment.
@@ -90,6 +98,18 @@ class SimHost {
   std::uint32_t stream_ = 0;
   std::uint64_t charge_base_ = 0;
   std::string pool_;
+
+  struct Set {
+    std::uint64_t rows = 0;
+    std::vector<channel::BufferRef> buffers;
+    bool operator==(const Set& other) const {
+      return rows == other.rows && std::ranges::equal(buffers, other.buffers, [](const auto& a, const auto& b) {
+               return a.region == b.region && a.generation == b.generation && a.offset == b.offset && a.length == b.length;
+             });
+    }
+  };
+  std::map<std::uint32_t, Set> sets_;
+  std::uint64_t sends_ = 0;
 };
 
 }  // namespace offpath::sim

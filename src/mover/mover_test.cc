@@ -1,0 +1,209 @@
+// The mover by itself: requests in, effects out.
+#include "mover/mover.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+#include "frame/schema.h"
+
+namespace offpath::mover {
+namespace {
+
+// Keeps the newest frame, as a pool that keeps one does.
+class OneFrame final : public Store {
+ public:
+  Status admit(const std::string&, uid_t) override { return {}; }
+  Status put(const Place& place, FramePtr frame, TimeNs, Effects&) override {
+    row_keys.push_back(place.row_key);
+    kept = std::move(frame);
+    return {};
+  }
+  Result<FramePtr> find(const std::string&, const std::string& row_key, const std::string&, uid_t) override {
+    if (row_keys.empty() || row_keys.back() != row_key) return fail(Error::not_found, "{} is not there", row_key);
+    return kept;
+  }
+  void end_step(const std::string&, const std::string&, std::uint32_t, std::uint32_t, TimeNs, Effects&) override {}
+
+  FramePtr kept;
+  std::vector<std::string> row_keys;
+};
+
+class MoverTest : public testing::Test {
+ protected:
+  static constexpr ChannelNumber channel = 1;
+  static constexpr std::uint64_t rows = 1024, column_bytes = rows * 8;
+
+  void make(std::uint64_t pull_ahead_bytes, const MoverOptions& options = {}) {
+    mover = std::make_unique<Mover>(options, cache, store);
+    mover->on_channel_open(channel, {"test", 0, 1}, 4, pull_ahead_bytes);
+    frame::Schema schema;
+    schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
+    encoded = frame::encode(schema);
+    wire::OpenStream open{.stream = 0, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
+                          .rank = 0, .name = "s", .pool = "local:/s", .schema = encoded};
+    request(wire::EntryKind::open_stream, open);
+    ASSERT_GT(charge, column_bytes);
+  }
+  template <class Message>
+  void request(wire::EntryKind kind, const Message& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    mover->on_request(channel, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
+    take_effects();
+  }
+  // Buffers at `region`; none: those of the set.
+  void send(std::uint32_t set, std::optional<wire::RegionId> region, std::uint64_t sent_rows = rows) {
+    const std::string key = std::to_string(ticket + 1);
+    wire::Send send{.stream = 0, .charge = charge, .rows = sent_rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+    if (region) send.buffers.push_back({.region = *region, .generation = 1, .offset = 0, .length = sent_rows * 8});
+    request(wire::EntryKind::send, send);
+  }
+  void take_effects() {
+    for (Effect& effect : effects) {
+      if (auto* pull = std::get_if<PullEffect>(&effect)) {
+        pulls.push_back(std::move(*pull));
+      } else if (auto* failed = std::get_if<FailEffect>(&effect)) {
+        failures.push_back(failed->failure.message);
+      } else if (const auto* reply = std::get_if<ReplyEffect>(&effect)) {
+        charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
+      } else if (auto* line = std::get_if<LineEffect>(&effect)) {
+        (line->word == LineEffect::Word::pulled ? pulled : line->word == LineEffect::Word::stored ? stored : other) = line->value;
+      }
+    }
+    effects.clear();
+  }
+  // The oldest pull ends.
+  PullEffect end_pull() {
+    PullEffect ended = std::move(pulls.front());
+    pulls.erase(pulls.begin());
+    mover->on_transfer(channel, ended.token, {}, 10, effects);
+    take_effects();
+    return ended;
+  }
+  void finish() {
+    mover->finish_pulled(20, effects);
+    take_effects();
+  }
+
+  std::shared_ptr<BufferCache> cache = BufferCache::make({});
+  OneFrame store;
+  std::unique_ptr<Mover> mover;
+  Effects effects;
+  std::vector<std::byte> encoded;
+  std::vector<PullEffect> pulls;
+  std::vector<std::string> failures;
+  std::uint64_t ticket = 0, charge = 0, pulled = 0, stored = 0, other = 0;
+};
+
+TEST_F(MoverTest, RequestsWaitForThePullBeforeThem) {
+  make(0);
+  for (int i = 0; i < 5; ++i) send(0, 1);
+  ASSERT_EQ(pulls.size(), 1u);
+  const std::uint64_t one_frame = cache->used_bytes();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(pulls.size(), 1u) << i;
+    end_pull();
+    EXPECT_LE(cache->used_bytes(), 2 * one_frame);  // the frame kept, and the one being pulled
+  }
+  finish();
+  EXPECT_EQ(pulled, ticket);
+  EXPECT_EQ(stored, ticket);
+  EXPECT_EQ(store.row_keys, (std::vector<std::string>{"2", "3", "4", "5", "6"}));
+  EXPECT_EQ(mover->counters().operations, 0u);
+}
+
+TEST_F(MoverTest, TwoBuffersServeAStreamThatKeepsOneFrame) {
+  make(0);
+  std::set<const std::byte*> places;
+  for (int i = 0; i < 20; ++i) send(0, 1);
+  for (int i = 0; i < 20; ++i) places.insert(end_pull().pieces.front().to);
+  EXPECT_EQ(places.size(), 2u);
+}
+
+TEST_F(MoverTest, ALinkThatCompletesLaterHasSeveralUnderWay) {
+  make(3 * column_bytes);
+  for (int i = 0; i < 8; ++i) send(0, 1);
+  EXPECT_EQ(pulls.size(), 3u);
+  end_pull();
+  EXPECT_EQ(pulls.size(), 3u);
+}
+
+TEST_F(MoverTest, TheProgramHasItsArraysBeforeTheFrameIsFinished) {
+  make(0);
+  send(0, 1);
+  end_pull();
+  EXPECT_EQ(pulled, ticket);
+  EXPECT_EQ(stored, 0u);
+  EXPECT_TRUE(mover->has_pulled());
+  finish();
+  EXPECT_EQ(stored, ticket);
+  EXPECT_FALSE(mover->has_pulled());
+}
+
+TEST_F(MoverTest, TooManyWaitingRequestsAreSaidToBeFull) {
+  make(0, {.waiting_bytes_max = 8192});
+  send(0, 1);
+  EXPECT_FALSE(mover->is_full(channel));
+  int waiting = 0;
+  for (; !mover->is_full(channel) && waiting < 100; ++waiting) send(0, 1);
+  EXPECT_GT(waiting, 2);
+  EXPECT_LE(waiting, 8);
+  EXPECT_FALSE(mover->is_full(channel + 1));
+  while (!pulls.empty()) end_pull();
+  EXPECT_FALSE(mover->is_full(channel));
+}
+
+TEST_F(MoverTest, SetsMeanWhatTheyMeantWhenTheyWereNamed) {
+  make(0);
+  send(0, 9);          // under way while the others wait
+  send(1, 5);          // set 1 is region 5
+  send(1, std::nullopt);
+  send(1, 6);          // from here on it is region 6
+  send(2, 7);
+  send(1, std::nullopt);
+  send(2, std::nullopt);
+  std::vector<wire::RegionId> regions;
+  for (int i = 0; i < 7; ++i) regions.push_back(end_pull().pieces.front().region);
+  EXPECT_EQ(regions, (std::vector<wire::RegionId>{9, 5, 5, 6, 7, 6, 7}));
+  EXPECT_TRUE(failures.empty());
+}
+
+TEST_F(MoverTest, SetsThatWereNeverNamedOrHaveOtherRowsFail) {
+  make(0);
+  send(3, std::nullopt);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_NE(failures[0].find("set 3 of buffers was never named"), std::string::npos) << failures[0];
+  send(3, 5);
+  send(3, std::nullopt, 7);
+  ASSERT_EQ(failures.size(), 2u);
+  EXPECT_NE(failures[1].find("7 rows; set 3 was named with 1024"), std::string::npos) << failures[1];
+  end_pull();
+  finish();
+  EXPECT_EQ(stored, ticket);
+}
+
+TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {
+  make(0);
+  for (int i = 0; i < 5; ++i) send(0, 1);
+  mover->on_channel_closed(channel, 0, effects);
+  EXPECT_EQ(mover->counters().operations, 0u);
+  EXPECT_EQ(mover->counters().promised_bytes, 0u);
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  mover->on_transfer(channel, pulls.front().token, {}, 0, effects);  // late, and nobody's
+}
+
+TEST_F(MoverTest, AChannelThatEndsBetweenPullAndFrameLeavesNothing) {
+  make(0);
+  send(0, 1);
+  end_pull();
+  mover->on_channel_closed(channel, 0, effects);
+  finish();
+  EXPECT_EQ(mover->counters().operations, 0u);
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_TRUE(store.row_keys.empty());
+}
+
+}  // namespace
+}  // namespace offpath::mover
