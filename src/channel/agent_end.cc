@@ -164,28 +164,50 @@ Status AgentEnd::check_tail(std::uint64_t tail) const {
   return {};
 }
 
+// A slot counts if it is below the tail, or if its lap and checksum say that it is whole: then it need not wait for the
+// tail's line to come over from the host's core.
 bool AgentEnd::look_mapped(TimeNs now) {
   const std::uint64_t tail = word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire);
-  if (tail == requests_.position()) return false;
+  const bool slot_is_new = requests_.is_due(word(next_slot()).load(std::memory_order_acquire));
+  if (tail == tail_ && tail <= requests_.position() && !slot_is_new) return false;
   ++counters_.looks;
   if (auto status = check_tail(tail); !status) {
     close(std::move(status).error());
     return true;
   }
   tail_ = tail;
-  if (sleep_ != Sleep::awake) wake_up(now);
-  const std::byte* ring = mapped_ + ChannelLayout::request_ring;
-  for (unsigned taken = 0; requests_.position() < tail && taken < options_.look_slots_max && !saturated(); ++taken) {
+  prefetch_slots();
+  const std::uint64_t position_before = requests_.position();
+  for (unsigned taken = 0; taken < options_.look_slots_max && !saturated(); ++taken) {
+    const bool published = requests_.position() < tail;
+    if (!published && !requests_.is_due(word(next_slot()).load(std::memory_order_acquire))) break;
     Slot slot;  // copied once, then checked, then used
-    std::memcpy(&slot, ring + (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes, sizeof slot);
+    std::memcpy(&slot, next_slot(), sizeof slot);
     if (!requests_.verifies(slot)) {
+      if (!published) break;  // it is being written
       close(requests_.explain(slot));
       return true;
     }
+    // What the program wrote before the slot is seen from here on.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (sleep_ != Sleep::awake) wake_up(now);
     if (!take_slot(slot, now)) return true;
   }
+  if (requests_.position() == position_before) return false;
   reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
   return true;
+}
+
+std::byte* AgentEnd::next_slot() const noexcept {
+  return mapped_ + ChannelLayout::request_ring + (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes;
+}
+
+// The host's core has the lines: asked for together they come together.
+void AgentEnd::prefetch_slots() const noexcept {
+  const std::uint64_t known = std::min<std::uint64_t>(tail_ - std::min(tail_, requests_.position()), look_ahead_slots);
+  for (std::uint64_t i = 1; i < known; ++i)
+    __builtin_prefetch(mapped_ + ChannelLayout::request_ring +
+                       ((requests_.position() + i) & (layout_.request_slots - 1)) * wire::slot_bytes);
 }
 
 void AgentEnd::post_look() {
@@ -518,7 +540,7 @@ bool AgentEnd::fall_asleep(TimeNs now) {
     const auto asleep = word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
     asleep.store(1, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) != requests_.position()) {
+    if (word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position()) {
       asleep.store(0, std::memory_order_release);
       return false;
     }

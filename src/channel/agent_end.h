@@ -142,6 +142,8 @@ class AgentEnd {
   void take_completion(std::uint64_t token, Status status, TimeNs now);
   bool look(TimeNs now);
   bool look_mapped(TimeNs now);
+  [[nodiscard]] std::byte* next_slot() const noexcept;
+  void prefetch_slots() const noexcept;
   [[nodiscard]] bool saturated() const noexcept;
   void post_look();
   bool finish_look(Status status, TimeNs now);

@@ -109,6 +109,8 @@ void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
 }
 
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
+  // A slot may be seen before the tail: what the program wrote to its arrays comes before the slot.
+  std::atomic_thread_fence(std::memory_order_release);
   requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
   store_word(memory_ + ChannelLayout::tail_line, requests_.position());
   ++counters_.posted;

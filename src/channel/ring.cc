@@ -67,12 +67,12 @@ void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) n
 }
 
 bool EntryReader::verifies(const Slot& slot) const noexcept {
-  return slot.header.lap == static_cast<std::uint32_t>(position_ / ring_slots_ + 1) &&
+  return slot.header.lap == lap_due() &&
          slot.header.crc32c == wire::slot_checksum(slot);
 }
 
 Failure EntryReader::explain(const Slot& slot) const {
-  const auto lap = static_cast<std::uint32_t>(position_ / ring_slots_ + 1);
+  const std::uint32_t lap = lap_due();
   if (slot.header.lap != lap)
     return {Error::protocol, fmt::format("ring slot {}: lap {} where lap {} was due", position_, slot.header.lap, lap)};
   return {Error::protocol, fmt::format("ring slot {}: checksum {:#010x}, its bytes give {:#010x}", position_,

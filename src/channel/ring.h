@@ -1,6 +1,7 @@
 // Entries on a ring: writing them into slots, and putting them together again from slots read.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -46,10 +47,16 @@ class EntryReader {
  public:
   enum class Tickets { counted, given };
 
-  EntryReader(std::uint32_t ring_slots, Tickets tickets) noexcept : ring_slots_(ring_slots), tickets_(tickets) {}
+  // `ring_slots` is a power of two.
+  EntryReader(std::uint32_t ring_slots, Tickets tickets) noexcept
+      : ring_shift_(static_cast<unsigned>(std::countr_zero(ring_slots))), tickets_(tickets) {}
 
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
 
+  // True if a slot that begins with this word has the lap of the next one.
+  [[nodiscard]] bool is_due(std::uint64_t first_word) const noexcept {
+    return static_cast<std::uint32_t>(first_word) == lap_due();
+  }
   // True if the slot is the next one: right lap, right checksum.
   [[nodiscard]] bool verifies(const wire::Slot& slot) const noexcept;
   // Takes a slot that verifies. True if it completed an entry, which `entry` then shows.
@@ -58,7 +65,11 @@ class EntryReader {
   [[nodiscard]] Failure explain(const wire::Slot& slot) const;
 
  private:
-  std::uint32_t ring_slots_;
+  [[nodiscard]] std::uint32_t lap_due() const noexcept {
+    return static_cast<std::uint32_t>((position_ >> ring_shift_) + 1);
+  }
+
+  unsigned ring_shift_;
   Tickets tickets_;
   std::uint64_t position_ = 0;
   std::uint64_t ticket_ = 0;  // of the entry before
