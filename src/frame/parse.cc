@@ -231,6 +231,16 @@ Status read_part(const Layout& layout, Bytes frame, const MessageRange& message,
   return {};
 }
 
+// Ids of dictionaries in the order of the layout's parts: those within a dictionary's values come before it. Writers number
+// and send them as they like.
+void collect_ids(const flatbuffers::Vector<flatbuffers::Offset<ipc::Field>>* fields, std::vector<std::int64_t>& ids) {
+  if (fields == nullptr) return;
+  for (const ipc::Field* field : *fields) {
+    collect_ids(field->children(), ids);
+    if (field->dictionary() != nullptr) ids.push_back(field->dictionary()->id());
+  }
+}
+
 }  // namespace
 
 Result<FrameView> parse_frame(Bytes frame) {
@@ -282,17 +292,25 @@ Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std:
   if (view.messages.size() != parts + 1) {
     return fail(Error::protocol, "the frame has {} messages, its schema needs {}", view.messages.size(), parts + 1);
   }
-  for (std::size_t i = 1; i <= parts; ++i) {
+  std::vector<std::int64_t> ids;
+  if (const ipc::Schema* schema = ipc::GetMessage(metadata_of(frame, view.messages[0]).data())->header_as_Schema())
+    collect_ids(schema->fields(), ids);
+  if (ids.size() + 1 != parts)
+    return fail(Error::protocol, "the frame's schema has {} dictionaries, expected {}", ids.size(), parts - 1);
+  std::vector<bool> read(parts);
+  for (std::size_t i = 1; i < parts; ++i) {
     const MessageRange& message = view.messages[i];
-    const bool last = i == parts;
-    if (message.kind != (last ? MessageKind::batch : MessageKind::dictionary) ||
-        (!last && message.dictionary != static_cast<std::int64_t>(i - 1))) {
-      return fail(Error::protocol, "message {} of the frame is {} {}, expected {} {}", i,
-                  message.kind == MessageKind::batch ? "batch" : "dictionary", message.dictionary,
-                  last ? "batch" : "dictionary", last ? 0 : i - 1);
-    }
-    OFP_TRY(read_part(layout, frame, message, last ? 0 : static_cast<std::uint32_t>(i), nodes.data(), buffers.data()));
+    const auto id = std::ranges::find(ids, message.dictionary);
+    const std::size_t part = static_cast<std::size_t>(id - ids.begin()) + 1;
+    if (message.kind != MessageKind::dictionary || id == ids.end() || read[part])
+      return fail(Error::protocol, "message {} of the frame is {} {}, expected a dictionary that was not there yet", i,
+                  message.kind == MessageKind::batch ? "batch" : "dictionary", message.dictionary);
+    read[part] = true;
+    OFP_TRY(read_part(layout, frame, message, static_cast<std::uint32_t>(part), nodes.data(), buffers.data()));
   }
+  if (view.messages.back().kind != MessageKind::batch)
+    return fail(Error::protocol, "message {} of the frame is dictionary {}, expected batch 0", parts, view.messages.back().dictionary);
+  OFP_TRY(read_part(layout, frame, view.messages.back(), 0, nodes.data(), buffers.data()));
   rows = view.messages.back().rows;
   return {};
 }

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from arrow_readers import UNREADABLE, by_duckdb, by_nanoarrow, by_polars, by_pyarrow, same, written_by_pyarrow
 from frame_probe import PAGE, Stream, read_stream
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 
@@ -49,8 +49,16 @@ def test_equal_in_pyarrow(batch: pa.RecordBatch, alignment: int) -> None:
     assert look.body % alignment == 0
 
 
+def dictionary_within_a_dictionary() -> pa.RecordBatch:
+    """pyarrow numbers the outer dictionary first and writes the inner one first."""
+    inner = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([False]))
+    values = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array([1, 2], pa.int32()), inner)
+    return pa.record_batch([pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int8()), values)], names=["d"])
+
+
 @arrow.many
 @given(arrow.batches())
+@example(dictionary_within_a_dictionary())
 def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
     assert_same(batch, read_stream(written_by_pyarrow(batch).to_pybytes()))
 
