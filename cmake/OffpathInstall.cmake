@@ -21,6 +21,8 @@ if(NOT SKBUILD)
 endif()
 install(TARGETS offpath ${offpath_export} LIBRARY DESTINATION ${OFFPATH_LIB_DIR} COMPONENT sdk
         NAMELINK_COMPONENT sdk INCLUDES DESTINATION ${OFFPATH_INCLUDE_DIR})
+# Loaded by liboffpath.so, from where that lies, when a network address is used.
+install(TARGETS offpath_openssl_module LIBRARY DESTINATION ${OFFPATH_LIB_DIR} COMPONENT sdk)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/offpath DESTINATION ${OFFPATH_INCLUDE_DIR} COMPONENT sdk)
 
 if(NOT SKBUILD)

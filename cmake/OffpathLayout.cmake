@@ -1,7 +1,7 @@
 # Where things are installed. The prefix is a virtual environment or a plain prefix:
 #
 #   bin/                                 programs, offpath
-#   lib/                                 liboffpath.so, cmake/offpath, pkgconfig
+#   lib/                                 liboffpath.so, liboffpath_openssl.so, cmake/offpath, pkgconfig
 #   include/offpath/                     the C and C++ headers
 #   lib/pythonX.Y/site-packages/offpath/ the package and its bindings
 #

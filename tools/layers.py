@@ -49,7 +49,7 @@ ONE_HEADER = {"plugin": "offpath/plugin.h"}
 HOMES: dict[str, tuple[str, ...]] = {
     "arrow/": ("src/mover/agent_serialise", "src/pool/", "src/sift/", "bench/", "tests/"),
     "parquet/": ("bench/", "tests/"),
-    "openssl/": ("src/link/",),
+    "openssl/": ("src/link/openssl_", "src/link/test_certificate"),
     "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/"),
     "infiniband/": ("src/link/verbs_link",),
     "rdma/": ("src/link/verbs_link",),

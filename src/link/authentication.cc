@@ -1,15 +1,14 @@
 #include "link/authentication.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/fd.h"
+#include "link/crypto.h"
 
 namespace offpath::link {
 
@@ -26,10 +25,11 @@ void fill_random(MutableBytes to) {
 }  // namespace
 
 SharedKey::~SharedKey() {
-  if (!key_.empty()) OPENSSL_cleanse(key_.data(), key_.size());
+  if (!key_.empty()) explicit_bzero(key_.data(), key_.size());
 }
 
 Result<SharedKey> SharedKey::load(const std::string& path) {
+  OFP_TRY(crypto());  // that it is missing has nothing to do with the file
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return fail_errno(errno, fmt::format("key file {}", path));
   struct stat status{};
@@ -49,7 +49,7 @@ Result<SharedKey> SharedKey::load(const std::string& path) {
   }
   if (length > 0 && bytes[length - 1] == std::byte{'\n'}) --length;
   auto key = from_bytes(Bytes(bytes).first(length));
-  OPENSSL_cleanse(bytes.data(), bytes.size());
+  explicit_bzero(bytes.data(), bytes.size());
   if (!key) return fail(key.error().code, "key file {}: {}", path, key.error().message);
   return key;
 }
@@ -57,7 +57,9 @@ Result<SharedKey> SharedKey::load(const std::string& path) {
 Result<SharedKey> SharedKey::from_bytes(Bytes bytes) {
   if (bytes.size() < bytes_min || bytes.size() > bytes_max)
     return fail(Error::invalid, "the key has {} bytes, it needs from {} to {}", bytes.size(), bytes_min, bytes_max);
+  OFP_ASSIGN(const Crypto* found, crypto());
   SharedKey key;
+  key.crypto_ = found;
   key.key_.assign(bytes.begin(), bytes.end());
   return key;
 }
@@ -75,16 +77,14 @@ wire::Proof SharedKey::prove(Side side, const wire::Nonce& host_nonce, const wir
   append(binding);
   append(said);
 
-  wire::Proof proof{};
-  unsigned length = 0;
-  const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
-                                   reinterpret_cast<const unsigned char*>(input.data()), input.size(),
-                                   reinterpret_cast<unsigned char*>(proof.data()), &length);
-  OFP_ASSERT(made != nullptr && length == proof.size());
-  return proof;
+  return crypto_->hmac_sha256(key_, input);
 }
 
-bool equal(const wire::Proof& a, const wire::Proof& b) noexcept { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool equal(const wire::Proof& a, const wire::Proof& b) noexcept {
+  volatile unsigned differs = 0;  // volatile: the compiler may not leave the loop at the first difference
+  for (std::size_t i = 0; i < a.size(); ++i) differs = differs | std::to_integer<unsigned>(a[i] ^ b[i]);
+  return differs == 0;
+}
 
 wire::Nonce random_nonce() {
   wire::Nonce nonce;

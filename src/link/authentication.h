@@ -14,6 +14,8 @@
 
 namespace offpath::link {
 
+struct Crypto;
+
 class SharedKey {
  public:
   static constexpr std::size_t bytes_min = 16;
@@ -34,6 +36,7 @@ class SharedKey {
  private:
   SharedKey() = default;
   std::vector<std::byte> key_;
+  const Crypto* crypto_ = nullptr;
 };
 
 // In constant time.

@@ -49,11 +49,11 @@ struct HostOptions {
 
 // Who may connect and with what; outlives the handshakes that use it.
 struct AgentPolicy {
-  std::vector<uid_t> uids;        // on a Unix socket, besides root and the agent's own user
-  std::optional<SharedKey> key;   // without one every network connection is refused
-  std::optional<TlsContext> tls;  // for listeners at tls: addresses
+  std::vector<uid_t> uids;           // on a Unix socket, besides root and the agent's own user
+  std::optional<SharedKey> key;      // without one every network connection is refused
+  std::unique_ptr<TlsContext> tls;   // for listeners at tls: addresses
   SegmentLimits segments;
-  bool force_staging = false;     // as if direct reads were not permitted
+  bool force_staging = false;        // as if direct reads were not permitted
 };
 
 inline constexpr TimeNs handshake_wait_ns = 5 * second_ns;

@@ -68,7 +68,7 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
     return fail(Error::denied, "the agent at {} is reached over the network: name the key file that both sides share (key_file)",
                 address.text());
   OFP_ASSIGN(const SharedKey key, SharedKey::load(options.key_file));
-  std::optional<TlsContext> tls;
+  std::unique_ptr<TlsContext> tls;
   if (address.kind == Address::Kind::tls) {
     if (options.tls_ca_file.empty())
       return fail(Error::denied, "the agent at {} is reached over TLS: name the file with its certificate authority (tls_ca_file)",

@@ -1,6 +1,9 @@
 """What the host library shows of itself and what it brings into a program."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +22,8 @@ def library():
     raise AssertionError("the package has not loaded liboffpath.so")
 
 
-def output(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def output(*command, env=None):
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
 
 
 def test_only_the_c_interface_leaves_the_library(library):
@@ -35,11 +38,76 @@ def test_every_declared_call_is_there(library):
     assert len(declared) > 40 and declared == exported
 
 
-def test_it_needs_libc_libstdcxx_and_openssl_alone(library):
+def test_it_needs_libc_and_libstdcxx_alone(library):
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library)))
-    allowed = ("libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "libssl.so", "libcrypto.so", "ld-linux")
+    allowed = ("libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "ld-linux")
     assert needed and [name for name in needed if not name.startswith(allowed)] == []
     assert "[liboffpath.so.0]" in output("readelf", "-d", library)
+
+
+# Connects with every address it is given and tells after each what came of it and which libraries are mapped.
+CONNECTS = """
+import ctypes, json, os, sys
+ofp = ctypes.CDLL(sys.argv[1])
+for address in sys.argv[2:]:
+    channel, error = ctypes.c_void_p(), ctypes.create_string_buffer(512)
+    code = ofp.ofp_connect(address.encode(), None, ctypes.byref(channel), error)
+    mapped = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+    message = error.raw[4:].split(b"\\0")[0].decode()
+    print(json.dumps({"code": code, "message": message, "mapped": sorted(map(os.path.basename, mapped))}))
+"""
+
+
+def connects(library, *addresses, key, ca=""):
+    environment = {**os.environ, "OFFPATH_KEY_FILE": str(key), "OFFPATH_TLS_CA_FILE": str(ca)}
+    lines = output(sys.executable, "-S", "-c", CONNECTS, str(library), *addresses, env=environment).splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_openssl_is_loaded_with_the_first_network_address(library, tcp_agent):
+    agent, tcp, key = tcp_agent
+    local, network = connects(library, agent.address, tcp, key=key)
+    assert (local["code"], network["code"]) == (0, 0), network["message"]
+    assert [name for name in local["mapped"] if name.startswith(("libssl", "libcrypto", "liboffpath_"))] == []
+    assert "liboffpath_openssl.so" in network["mapped"]
+
+
+def test_tls_by_way_of_the_loaded_library(library, tcp_agent, tmp_path):
+    _, _, key = tcp_agent
+    certificate, private = tmp_path / "certificate", tmp_path / "private"
+    request = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=offpath", "-days", "1")
+    names = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(private), "-out", str(certificate))
+    output("openssl", "req", "-x509", *request, *names)
+    security = {"key_file": key, "tls_certificate": certificate, "tls_key": private}
+    settings = {f"security.{name}": value for name, value in security.items()}
+    with offpath.Agent.start(listen=["tls:127.0.0.1:0"], settings=settings) as agent:
+        (tls,) = [each for each in agent.addresses if each.startswith("tls:")]
+        (right,) = connects(library, tls, key=key, ca=certificate)
+        assert right["code"] == 0, right["message"]
+        (wrong,) = connects(library, tls, key=key, ca=key)
+    assert wrong["code"] == offpath.Invalid.code and f"TLS CA file {key}" in wrong["message"]
+
+
+def test_a_network_address_without_the_openssl_part_says_which_file_is_missing(library, tcp_agent, tmp_path):
+    agent, tcp, key = tcp_agent
+    alone = shutil.copy(library, tmp_path / "liboffpath.so")
+    local, network = connects(alone, agent.address, tcp, key=key)
+    assert local["code"] == 0, local["message"]
+    assert network["code"] == offpath.Unsupported.code
+    assert f"{tmp_path}/liboffpath_openssl.so" in network["message"] and "No such file" in network["message"]
+
+
+def test_an_openssl_part_of_another_version_is_refused(library, tcp_agent, tmp_path):
+    _, tcp, key = tcp_agent
+    alone = shutil.copy(library, tmp_path / "liboffpath.so")
+    source = tmp_path / "other.c"
+    source.write_text('const struct { const char *version; void *calls[3]; } ofp_crypto = {"0.0.1", {0}};\n')
+    other = tmp_path / "liboffpath_openssl.so"
+    output("cc", "-shared", "-fPIC", "-o", str(other), str(source))
+    (network,) = connects(alone, tcp, key=key)
+    assert network["code"] == offpath.Unsupported.code
+    own = f"liboffpath.so beside it of version {offpath.__version__}"
+    assert f"{other} is of version 0.0.1, {own}" in network["message"]
 
 
 def test_a_program_grows_little_and_gets_no_thread(agent, library):
