@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
+#include "commit.h"
 #include "machine.h"
 
 #ifndef OFFPATH_COMMIT
@@ -62,7 +64,9 @@ std::string figure_text(double value, std::string_view unit) {
 
 std::string commit() {
   const char* given = std::getenv("OFFPATH_COMMIT");
-  return given != nullptr ? given : OFFPATH_COMMIT;
+  if (given != nullptr) return given;
+  std::error_code unknown;
+  return commit_of(std::filesystem::read_symlink("/proc/self/exe", unknown), OFFPATH_COMMIT);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,15 @@ def run_quick(command: str, out: Path, *programs: str) -> Report:
     json_path = out / "report.json"
     result = CliRunner().invoke(app, [command, "--quick", "--out", str(out), "--json", str(json_path)])
     assert result.exit_code == 0, result.output
-    return Report.parse(json_path.read_text(encoding="utf-8"))
+    report = Report.parse(json_path.read_text(encoding="utf-8"))
+    assert report.commit == (commit_now() or report.commit or "something")
+    return report
+
+
+def commit_now() -> str:
+    """What the source tree is at, which the programs lie in and the tests run from; empty if it is no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--exclude=*", "--abbrev=7", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def test_arrow_steps(tmp_path: Path):
