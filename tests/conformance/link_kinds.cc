@@ -1,4 +1,4 @@
-// The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp), and the
+// The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls), and the
 // decorators, whose faults here are those a correct program does not notice.
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +16,7 @@
 #include "link/fault_link.h"
 #include "link/loopback_link.h"
 #include "link/shaped_link.h"
+#include "link/test_certificate.h"
 #include "link_pair.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -124,11 +125,12 @@ LinkKind loopback(std::string name, LoopbackOptions options, const Decorate& dec
 struct RealOptions {
   bool network = false;
   bool staged = false;
+  bool tls = false;  // of the network
 };
 
 class RealLinkPair final : public LinkPair {
  public:
-  explicit RealLinkPair(const RealOptions& options) : listening_(options.network ? "tcp:127.0.0.1:0" : "") {
+  explicit RealLinkPair(const RealOptions& options) : listening_(address_of(options)) {
     host_options_.name = "conformance";
     host_options_.layout = small_layout;
     host_options_.force_staging = options.staged;
@@ -139,6 +141,13 @@ class RealLinkPair final : public LinkPair {
     auto key = SharedKey::load(host_options_.key_file);
     OFP_ASSERT(key);
     listening_.policy.key = std::move(*key);
+    if (!options.tls) return;
+    host_options_.tls_ca_file = directory_.file("certificate");
+    const std::string private_key = directory_.file("private_key");
+    write_test_certificate(host_options_.tls_ca_file, private_key, "IP:127.0.0.1");
+    auto tls = TlsContext::for_agent(host_options_.tls_ca_file, private_key);
+    OFP_ASSERT(tls);
+    listening_.policy.tls = std::move(*tls);
   }
   ~RealLinkPair() override {
     if (child_ > 0) kill_host();
@@ -206,6 +215,11 @@ class RealLinkPair final : public LinkPair {
   }
 
  private:
+  static const char* address_of(const RealOptions& options) {
+    if (!options.network) return "";
+    return options.tls ? "tls:127.0.0.1:0" : "tcp:127.0.0.1:0";
+  }
+
   [[noreturn]] void live_as_child(int tell) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::vector<std::byte> memory;
@@ -279,6 +293,7 @@ std::vector<LinkKind> every_link() {
       real("local_with_faults", {}, decorate_with_faults),
       real("local_as_bluefield2", {}, decorate_as_bluefield2),
       real("tcp", {.network = true}),
+      real("tls", {.network = true, .tls = true}),
   };
   for (LinkKind& kind : kinds)
     if (kind.name == "local_as_bluefield2") kind.mapped = false;
