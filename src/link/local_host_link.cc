@@ -78,7 +78,9 @@ void LocalHostLink::retire_range(RegionId, std::uint32_t) {}
 
 void LocalHostLink::wake() {
   if (lost_) return;
-  if (auto sent = socket_.send_wake(); !sent) (void)lose(std::move(sent).error());
+  auto sent = socket_.send_wake();
+  if (!sent && sent.error().code == Error::peer_lost) (void)look();  // finds the reason, if the agent gave one
+  else if (!sent) (void)lose(std::move(sent).error());
 }
 
 void LocalHostLink::wait(TimeNs deadline) {

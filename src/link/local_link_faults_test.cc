@@ -138,6 +138,20 @@ TEST(AgentKilled, IsNoticedThoughItsChildHoldsTheSocket) {
   kill(static_cast<pid_t>(board->grandchild.load()), SIGKILL);
 }
 
+TEST(AgentThatEndsAChannel, IsHeardByAHostThatOnlyWakesIt) {
+  TestAgent agent;
+  auto [host, arrival] = agent.meet();
+  ASSERT_TRUE(host && arrival.link);
+  (*host)->retire_segment(wire::channel_segment);
+  EXPECT_EQ(await_kind(*arrival.link, LinkEvent::Kind::closed).status.error().code, Error::protocol);
+  arrival.link->close();
+  (*host)->wake();
+  const Status looked = (*host)->look();
+  ASSERT_FALSE(looked);
+  EXPECT_EQ(looked.error().code, Error::protocol);
+  EXPECT_NE(looked.error().message.find("the channel segment cannot be withdrawn"), std::string::npos) << looked.error().message;
+}
+
 TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadlineAndMayBeTriedAgain) {
   TestAgent agent;
   auto [connected, arrival] = agent.meet();
