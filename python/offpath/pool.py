@@ -130,14 +130,27 @@ class Pool:
     def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.
 
-        The agent does the writing on one machine. A file that could not be finished is removed again.
+        The agent does the writing on one machine. The file appears when it is whole: one that is there already stays
+        as it is until then, and for good if there is no room for the new one. What is there and no file, such as a
+        pipe, is written to as it is.
         """
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        place = os.path.realpath(path)
+        if os.path.exists(place) and not os.path.isfile(place):
+            return self._write_to(place, os.O_WRONLY, timeout)
+        part = f"{place}.{os.getpid()}.part"
+        try:
+            written = self._write_to(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, timeout)
+            os.replace(part, place)
+        except BaseException:
+            if os.path.exists(part):
+                os.unlink(part)
+            raise
+        return written
+
+    def _write_to(self, path: str, flags: int, timeout: float | None) -> int:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
         try:
             return self.session._native.pool_write(self.name, fd, timeout)
-        except BaseException:
-            os.unlink(path)
-            raise
         finally:
             os.close(fd)
 

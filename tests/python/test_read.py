@@ -2,6 +2,8 @@
 
 import gc
 import os
+import stat
+import subprocess
 
 import numpy as np
 import offpath
@@ -107,6 +109,16 @@ def test_all_objects_as_one_stream(filled, tmp_path):
     assert path.stat().st_size == written
     with pa.memory_map(str(path)) as source:
         assert pa.ipc.open_stream(source).read_all().equals(filled.table())
+
+
+def test_writing_to_what_is_no_file_leaves_it_there(filled, tmp_path):
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    with file.open("wb") as copy, subprocess.Popen(["cat", pipe], stdout=copy) as reader:
+        written = filled.write(pipe)
+        assert reader.wait(20) == 0
+    assert file.stat().st_size == written and stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "pipe"]
 
 
 def test_writing_to_a_full_device_keeps_the_frames(filled):
