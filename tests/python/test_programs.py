@@ -70,7 +70,6 @@ def test_a_program_killed_in_a_transfer_leaves_nothing_and_disturbs_nobody(own_a
         assert says(victim) == "posted"
         before = [mine.send({"x": x}, key=(f"before{i}", "")) for i in range(20)]
         victim.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
         victim.wait()
         after = [mine.send({"x": x}, key=(f"after{i}", "")) for i in range(20)]
         for ticket in before + after:
@@ -79,7 +78,6 @@ def test_a_program_killed_in_a_transfer_leaves_nothing_and_disturbs_nobody(own_a
             "the killed program's channel is still open",
             lambda: all(each["name"] != "victim" for each in fetch_status(own_agent.http_address)["streams"]),
         )
-        assert time.monotonic() - killed < 20
         for name in ("before", "after"):
             for i in range(20):
                 assert session.pool("local:/mine").get(f"{name}{i}", "")["x"].to_numpy().tobytes() == x.tobytes()
@@ -88,19 +86,6 @@ def test_a_program_killed_in_a_transfer_leaves_nothing_and_disturbs_nobody(own_a
         heir = session.stream("victim", SCHEMA, rows_max=100_000_000)
         big = np.zeros(100_000_000)
         heir.send({"x": big}, key=("big", "")).wait_stored(60)
-
-
-def test_an_agent_killed_in_a_transfer_ends_every_lease(own_agent):
-    with offpath.connect(own_agent.address) as session:
-        stream = session.stream("s", SCHEMA, rows_max=ROWS, keep=2)
-        x = np.ones(ROWS)
-        tickets = [stream.send({"x": x}, key=(f"{i}", "")) for i in range(8)]
-        own_agent.kill()
-        with pytest.raises(offpath.PeerLost):
-            for ticket in tickets:
-                ticket.wait_stored(10)
-        with pytest.raises(offpath.PeerLost):
-            stream.send({"x": x}, key=("late", ""))
 
 
 def test_a_stopped_program_is_read_all_the_same(own_agent):

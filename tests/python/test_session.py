@@ -157,25 +157,11 @@ def test_a_killed_agent_ends_every_wait_within_a_second(name):
         began = time.monotonic()
         with pytest.raises(offpath.PeerLost):
             ticket.wait_pulled(30)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 1
         with pytest.raises(offpath.PeerLost):
             stream.send({"v": values}, key="c")
         assert table.num_rows == 1000  # pages that are mapped stay
         session.close()
-
-
-def test_an_agent_that_is_stopped_goes_on_where_it_was(name):
-    with offpath.Agent.start() as paused, offpath.connect(paused.address) as session:
-        stream = session.stream(name, SCHEMA, rows_max=1000)
-        values = np.arange(1000)
-        stream.send({"v": values}, key="a").wait_stored(5)
-        os.kill(paused.pid, signal.SIGSTOP)
-        tickets = [stream.send({"v": values}, key=f"s{step}") for step in range(20)]
-        with pytest.raises(offpath.Timeout, match="not pulled"):
-            tickets[-1].wait_pulled(0.1)
-        os.kill(paused.pid, signal.SIGCONT)
-        tickets[-1].wait_stored(10)
-        assert len(session.pool(stream.pool_name)) == 21
 
 
 def test_a_forked_child_is_refused_and_the_parent_goes_on(agent, name):
@@ -203,16 +189,6 @@ print(session.pool(stream.pool_name).keys())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "parent" in done.stdout and "child" not in done.stdout
-
-
-def test_opening_and_closing_leaves_nothing_behind(agent, name):
-    descriptors = len(os.listdir("/proc/self/fd"))
-    for number in range(200):
-        with offpath.connect(agent.address) as session:
-            stream = session.stream(name, SCHEMA, rows_max=10, keep=1)
-            stream.send({"v": np.full(10, number)}, key="a").wait_stored(5)
-            assert session.pool(stream.pool_name).get("a")["v"][0].as_py() == number
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
 
 
 def test_errors_are_one_family():
