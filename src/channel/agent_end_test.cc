@@ -1,0 +1,189 @@
+// Looks over a link that maps nothing: one read fetches tail and slots, in no order. Here the test says what each read
+// saw; tests/sim lets the order happen.
+#include "channel/agent_end.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+namespace offpath::channel {
+namespace {
+
+using link::LinkEvent;
+using wire::ChannelLayout;
+
+constexpr ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
+
+// Reads wait until the test says what they see; writes are done at once.
+class RemoteLink final : public link::AgentLink {
+ public:
+  explicit RemoteLink(std::vector<std::byte>& memory) : memory_(memory) {}
+
+  [[nodiscard]] bool reads() const noexcept { return read_under_way_; }
+  [[nodiscard]] std::uint64_t slots_read() const noexcept {
+    std::uint64_t bytes = 0;
+    for (const link::ReadPiece& piece : pieces_) bytes += piece.length;
+    return (bytes - sizeof(wire::TailLine)) / wire::slot_bytes;
+  }
+  // Ends the read: its tail line says `tail`, its slots are as they lie in memory now.
+  void end_read(std::uint64_t tail) {
+    ASSERT_TRUE(read_under_way_);
+    read_under_way_ = false;
+    for (const link::ReadPiece& piece : pieces_) std::memcpy(piece.to, memory_.data() + piece.offset, piece.length);
+    std::memcpy(pieces_[0].to, &tail, sizeof tail);
+    events_.push_back({LinkEvent::Kind::read_done, read_token_, {}, Fd()});
+  }
+
+  [[nodiscard]] const link::LinkTraits& traits() const override { return traits_; }
+  Status attach_range(link::RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override { return {}; }
+  Status detach_range(link::RegionId, std::uint32_t) override { return {}; }
+  [[nodiscard]] MutableBytes mapped(link::RegionId) override { return {}; }
+  void read(std::uint64_t token, std::span<const link::ReadPiece> pieces) override {
+    ASSERT_FALSE(read_under_way_) << "one look at a time";
+    read_under_way_ = true;
+    read_token_ = token;
+    pieces_.assign(pieces.begin(), pieces.end());
+  }
+  void write(std::uint64_t token, std::span<const link::WritePiece> pieces) override {
+    for (const link::WritePiece& piece : pieces) std::memcpy(memory_.data() + piece.offset, piece.from, piece.length);
+    events_.push_back({LinkEvent::Kind::write_done, token, {}, Fd()});
+  }
+  void wake() override {}
+  Status hand_over(std::uint64_t, int) override { return fail(Error::unsupported, "nothing is handed over here"); }
+  std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
+    std::size_t count = 0;
+    for (; count < events.size() && !events_.empty(); ++count, events_.pop_front()) events[count] = std::move(events_.front());
+    return count;
+  }
+  [[nodiscard]] int event_fd() const override { return -1; }
+  void close() override {}
+
+ private:
+  std::vector<std::byte>& memory_;
+  link::LinkTraits traits_{.name = "remote", .one_sided = true, .staged = false, .host_threads = 0, .reason = "a test"};
+  std::deque<LinkEvent> events_;
+  bool read_under_way_ = false;
+  std::uint64_t read_token_ = 0;
+  std::vector<link::ReadPiece> pieces_;
+};
+
+class UnmappedLook : public testing::Test, public AgentEvents {
+ protected:
+  void on_request(AgentEnd&, const Entry& request, TimeNs) override { served.push_back(request.ticket); }
+  void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
+  void on_offer(AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
+  void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
+
+  // Requests of one slot each, whole in the ring, their tail not published yet.
+  void post(unsigned count) {
+    for (; count > 0; --count) ring.write(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {});
+  }
+  void damage(std::uint64_t position) {
+    memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
+  }
+  // One look, whose read sees this tail.
+  void look(std::uint64_t tail) {
+    for (unsigned round = 0; round < 100 && !link->reads(); ++round) end.poll(now += 100);
+    link->end_read(tail);
+    end.poll(now += 100);
+    end.poll(now += 100);  // where the channel has to end, it does
+  }
+  [[nodiscard]] std::vector<std::uint64_t> tickets_to(std::uint64_t last) const {
+    std::vector<std::uint64_t> tickets;
+    for (std::uint64_t ticket = 1; ticket <= last; ++ticket) tickets.push_back(ticket);
+    return tickets;
+  }
+
+  std::vector<std::byte> memory = std::vector<std::byte>(layout.total_bytes());
+  RingWriter ring{memory.data() + ChannelLayout::request_ring, layout.request_slots};
+  std::uint64_t posted = 0;
+  TimeNs now = 1000;
+  std::vector<std::uint64_t> served;
+  std::string why;
+  RemoteLink* link = new RemoteLink(memory);  // the channel's
+  AgentEnd end{1, "program", std::unique_ptr<link::AgentLink>(link), layout, *this};
+};
+
+TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
+  post(3);
+  look(0);
+  EXPECT_EQ(served, tickets_to(3));
+  look(1);
+  look(3);  // now the tail tells of them
+  look(3);
+  EXPECT_EQ(served, tickets_to(3));
+  post(1);
+  look(4);
+  EXPECT_EQ(served, tickets_to(4));
+  EXPECT_EQ(why, "");
+}
+
+// The tail may stay behind for as long as the ring goes round: what it says is less than what was taken, and no error.
+TEST_F(UnmappedLook, ATailThatIsAlwaysBehindEndsNothing) {
+  while (posted < 3 * layout.request_slots) {
+    post(1);
+    look(posted < 5 ? 0 : posted - 5);
+    ASSERT_EQ(why, "") << posted;
+    ASSERT_EQ(served.size(), posted);
+    ASSERT_EQ(link->slots_read(), 15u) << "nothing more is known to be there";
+  }
+  look(posted);
+  look(posted);
+  EXPECT_EQ(served, tickets_to(posted));
+  EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, ASlotThatIsNotWholeIsReadAgain) {
+  post(3);
+  damage(1);
+  look(3);  // the tail of the same read does not say that slot 1 had arrived
+  EXPECT_EQ(served, tickets_to(1));
+  damage(1);  // whole again
+  look(3);
+  EXPECT_EQ(served, tickets_to(3));
+  EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, ASlotThatIsNotWholeBelowATailSeenBeforeEndsTheChannel) {
+  post(3);
+  damage(1);
+  look(3);
+  EXPECT_EQ(why, "");
+  look(3);
+  EXPECT_EQ(served, tickets_to(1));
+  EXPECT_NE(why.find("ring slot 1"), std::string::npos) << why;
+}
+
+TEST_F(UnmappedLook, ATailThatGoesBackEndsTheChannel) {
+  post(3);
+  look(3);
+  look(2);
+  EXPECT_NE(why.find("tail is 2; it was 3, 3 slots are taken, the ring has 64"), std::string::npos) << why;
+}
+
+TEST_F(UnmappedLook, ATailBeyondTheRingEndsTheChannel) {
+  look(65);
+  EXPECT_NE(why.find("tail is 65; it was 0, 0 slots are taken, the ring has 64"), std::string::npos) << why;
+}
+
+// The look after the flag was written decides about sleeping; what it finds without its tail counts as well.
+TEST_F(UnmappedLook, ASlotFoundByTheLastLookKeepsItAwake) {
+  look(0);
+  now += second_ns;
+  for (unsigned round = 0; round < 100 && !link->reads(); ++round) {
+    (void)end.fall_asleep(now += 100);
+    if (!link->reads()) end.poll(now += 100);
+  }
+  post(1);
+  link->end_read(0);
+  end.poll(now += 100);
+  EXPECT_EQ(served, tickets_to(1));
+  EXPECT_FALSE(end.asleep());
+  look(1);
+  EXPECT_EQ(served, tickets_to(1));
+  EXPECT_EQ(why, "");
+}
+
+}  // namespace
+}  // namespace offpath::channel
