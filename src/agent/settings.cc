@@ -39,6 +39,9 @@ constexpr ConfigKey keys[] = {
      0, 60 * second_ns},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before the other channels are looked at again.", 4096, 1 << 30},
+    {"loop.asked_slice", ConfigType::bytes, "2MiB",
+     "The same where the program has to answer each read (tcp, tls): larger, because a slice is a request and an answer.",
+     4096, 1 << 30},
     {"jobs.threads", ConfigType::integer, "2",
      "Threads for work that would hold up the loop, such as building Arrow "
      "arrays or writing files.",
@@ -51,6 +54,9 @@ constexpr ConfigKey keys[] = {
      tebibyte},
     {"memory.cached_max", ConfigType::bytes, "1GiB",
      "Memory kept for frames to come after others have left. It is in addition to memory.bytes_max.", 0, tebibyte},
+    {"memory.prepared_max", ConfigType::bytes, "16MiB",
+     "The largest buffer that a job makes for a stream's next frame before that frame is asked for. 0: none.", 0,
+     tebibyte},
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
@@ -147,11 +153,13 @@ void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
   options.mover.window_bytes = config.bytes("memory.window");
+  options.mover.prepared_bytes_max = config.bytes("memory.prepared_max");
   options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.pools.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
   options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
+  options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
   options.channels.clock = monotonic_ns;
   settings.loop.spin_ns = config.duration_ns("loop.spin");

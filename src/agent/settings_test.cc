@@ -45,10 +45,12 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   // The table's defaults are the ones the parts have by themselves.
   EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, mover::MoverOptions{}.memory_bytes_max);
   EXPECT_EQ(settings->dispatcher.mover.window_bytes, mover::MoverOptions{}.window_bytes);
+  EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, mover::MoverOptions{}.prepared_bytes_max);
   EXPECT_EQ(settings->dispatcher.mover.streams_max, mover::MoverOptions{}.streams_max);
   EXPECT_EQ(settings->dispatcher.buffers.cached_bytes_max, mover::BufferCacheOptions{}.cached_bytes_max);
   EXPECT_EQ(settings->dispatcher.buffers.huge_pages, mover::BufferCacheOptions{}.huge_pages);
   EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, channel::AgentEndOptions{}.pull_slice_bytes);
+  EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, channel::AgentEndOptions{}.asked_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);
   EXPECT_EQ(settings->loop.spin_ns, loop::LoopOptions{}.spin_ns);
   EXPECT_EQ(settings->jobs.threads, loop::JobPoolOptions{}.threads);
@@ -67,8 +69,11 @@ profile = "bluefield2"
 [memory]
 bytes_max = "64MiB"
 window = "1MiB"
+prepared_max = 0
 [loop]
 spin = "250us"
+pull_slice = "64KiB"
+asked_slice = "1MiB"
 [security]
 allow_uids = ["root", "65534"]
 key_file = "/etc/key"
@@ -84,7 +89,10 @@ level = "debug"
   EXPECT_EQ(settings->pin, 1u);
   EXPECT_GT(settings->profile.cores, 0u);
   EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, 64u << 20);
+  EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, 0u);
   EXPECT_EQ(settings->loop.spin_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, 64u << 10);
+  EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, 1u << 20);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
   EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
   EXPECT_EQ(settings->log_level, LogLevel::debug);
