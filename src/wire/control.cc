@@ -1,19 +1,58 @@
 #include "wire/control.h"
 
-#include "wire/cursor.h"
+#include "wire/fields.h"
 
 namespace offpath::wire {
 
 namespace {
 
+constexpr std::size_t name_bytes_max = 255;
+constexpr std::size_t refusal_text_max = 1024;
+constexpr std::size_t outcome_text_max = 1024;
+
+void fields(auto& way, Is<Hello> auto& m) {
+  way.begins("hello");
+  auto magic = hello_magic;  // looked at before anything else is: decode_hello
+  way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging, m.probe_address,
+      m.probe_value, m.pid, m.nonce);
+  way.text(m.name, name_bytes_max, "the name");
+}
+
+void fields(auto& way, Is<Welcome> auto& m) {
+  way.begins("welcome");
+  way(m.version, m.direct, m.incarnation, m.memory_bytes_max, m.pid, m.proof, m.agent_name, m.agent_version, m.reason);
+}
+
+void fields(auto& way, Is<Refusal> auto& m) {
+  way.begins("refusal");
+  way.error(m.code);
+  way.cut(m.message, refusal_text_max);
+}
+
+void fields(auto& way, Is<SegmentNotice> auto& m) {
+  way.begins("segment notice");
+  way(m.region, m.length, m.address, m.key);
+}
+
+template <class Message>
+void write(const Message& message, std::vector<std::byte>& to) {
+  FieldWriter way(to);
+  fields(way, message);
+}
+
+template <class Message>
+Result<Message> read(Bytes payload) {
+  Message message{};
+  FieldReader way(payload);
+  fields(way, message);
+  OFP_TRY(way.finish());
+  return message;
+}
+
 Status finish(const Reader& reader, std::string_view what) {
   if (!reader.done()) return fail(Error::protocol, "{}: the payload has the wrong length", what);
   return {};
 }
-
-bool known(std::int32_t code) { return error_name(static_cast<Error>(code)) != "unknown"; }
-
-constexpr std::size_t outcome_text_max = 1024;
 
 }  // namespace
 
@@ -26,106 +65,37 @@ std::string_view control_type_name(ControlType type) noexcept {
   return number <= control_types ? names[number] : "frame of an unknown type";
 }
 
-void encode(const Hello& hello, std::vector<std::byte>& to) {
-  Writer writer(to);
-  writer.put(hello_magic);
-  writer.put(hello.version);
-  writer.put(hello.layout.request_slots);
-  writer.put(hello.layout.reply_slots);
-  writer.put(hello.layout.streams_max);
-  writer.put(hello.force_staging);
-  writer.put(hello.probe_address);
-  writer.put(hello.probe_value);
-  writer.put(hello.pid);
-  writer.put(hello.nonce);
-  writer.put_text(hello.name);
-}
+void encode(const Hello& hello, std::vector<std::byte>& to) { write(hello, to); }
+void encode(const Welcome& welcome, std::vector<std::byte>& to) { write(welcome, to); }
+void encode(const Refusal& refusal, std::vector<std::byte>& to) { write(refusal, to); }
+void encode(const SegmentNotice& notice, std::vector<std::byte>& to) { write(notice, to); }
 
+// What another version says after its number may look different, so that comes first.
 Result<Hello> decode_hello(Bytes payload) {
-  Reader reader(payload);
-  Hello hello;
-  if (reader.take<std::uint64_t>() != hello_magic) return fail(Error::protocol, "hello: this is not an Offpath program");
-  hello.version = reader.take<std::uint16_t>();
-  if (reader.ok() && hello.version != protocol_version)
+  Reader start(payload);
+  if (start.take<std::uint64_t>() != hello_magic) return fail(Error::protocol, "hello: this is not an Offpath program");
+  const auto version = start.take<std::uint16_t>();
+  if (start.ok() && version != protocol_version)
     return fail(Error::version, "the program speaks protocol version {}, the agent version {}: install the same release on both",
-                hello.version, protocol_version);
-  hello.layout.request_slots = reader.take<std::uint32_t>();
-  hello.layout.reply_slots = reader.take<std::uint32_t>();
-  hello.layout.streams_max = reader.take<std::uint32_t>();
-  hello.force_staging = reader.take<std::uint8_t>();
-  hello.probe_address = reader.take<std::uint64_t>();
-  hello.probe_value = reader.take<std::uint64_t>();
-  hello.pid = reader.take<std::int64_t>();
-  hello.nonce = reader.take<Nonce>();
-  hello.name = reader.take_text();
-  OFP_TRY(finish(reader, "hello"));
-  if (hello.name.size() > 255) return fail(Error::protocol, "hello: the name has {} bytes, at most 255 are allowed", hello.name.size());
+                version, protocol_version);
+  OFP_ASSIGN(Hello hello, read<Hello>(payload));
   OFP_TRY(check_layout(hello.layout));
   return hello;
 }
 
-void encode(const Welcome& welcome, std::vector<std::byte>& to) {
-  Writer writer(to);
-  writer.put(welcome.version);
-  writer.put(welcome.direct);
-  writer.put(welcome.incarnation);
-  writer.put(welcome.memory_bytes_max);
-  writer.put(welcome.pid);
-  writer.put(welcome.proof);
-  writer.put_text(welcome.agent_name);
-  writer.put_text(welcome.agent_version);
-  writer.put_text(welcome.reason);
-}
-
 Result<Welcome> decode_welcome(Bytes payload) {
-  Reader reader(payload);
-  Welcome welcome;
-  welcome.version = reader.take<std::uint16_t>();
-  if (reader.ok() && welcome.version != protocol_version)
+  Reader start(payload);
+  const auto version = start.take<std::uint16_t>();
+  if (start.ok() && version != protocol_version)
     return fail(Error::version, "the agent speaks protocol version {}, this library version {}: install the same release on both",
-                welcome.version, protocol_version);
-  welcome.direct = reader.take<std::uint8_t>();
-  welcome.incarnation = reader.take<std::uint64_t>();
-  welcome.memory_bytes_max = reader.take<std::uint64_t>();
-  welcome.pid = reader.take<std::int64_t>();
-  welcome.proof = reader.take<Proof>();
-  welcome.agent_name = reader.take_text();
-  welcome.agent_version = reader.take_text();
-  welcome.reason = reader.take_text();
-  OFP_TRY(finish(reader, "welcome"));
-  return welcome;
+                version, protocol_version);
+  return read<Welcome>(payload);
 }
 
-void encode(const Refusal& refusal, std::vector<std::byte>& to) {
-  Writer writer(to);
-  writer.put(static_cast<std::int32_t>(refusal.code));
-  writer.put_text(std::string_view(refusal.message).substr(0, 1024));
-}
-
-Result<Refusal> decode_refusal(Bytes payload) {
-  Reader reader(payload);
-  const auto code = reader.take<std::int32_t>();
-  Refusal refusal{known(code) ? static_cast<Error>(code) : Error::protocol, std::string(reader.take_text())};
-  OFP_TRY(finish(reader, "refusal"));
-  return refusal;
-}
-
-void encode(const SegmentNotice& notice, std::vector<std::byte>& to) {
-  Writer writer(to);
-  writer.put(notice.region);
-  writer.put(notice.length);
-  writer.put(notice.address);
-  writer.put(notice.key);
-}
+Result<Refusal> decode_refusal(Bytes payload) { return read<Refusal>(payload); }
 
 Result<SegmentNotice> decode_segment_notice(Bytes payload) {
-  Reader reader(payload);
-  SegmentNotice notice{};
-  notice.region = reader.take<std::uint32_t>();
-  notice.length = reader.take<std::uint64_t>();
-  notice.address = reader.take<std::uint64_t>();
-  notice.key = reader.take<std::uint32_t>();
-  OFP_TRY(finish(reader, "segment notice"));
+  OFP_ASSIGN(const SegmentNotice notice, read<SegmentNotice>(payload));
   if (!is_segment(notice.region))
     return fail(Error::protocol, "segment notice: region {:#x} is not a segment's number", notice.region);
   if (notice.length == 0 || notice.length > region_bytes_max)
@@ -175,7 +145,7 @@ Result<Outcome> decode_outcome(Bytes payload) {
   if (text.size() > outcome_text_max)
     return fail(Error::protocol, "outcome: a text of {} bytes, at most {} are allowed", text.size(), outcome_text_max);
   if (code == 0) return outcome;
-  if (!known(code)) return fail(Error::protocol, "outcome: code {} is no error's number", code);
+  if (error_name(static_cast<Error>(code)) == "unknown") return fail(Error::protocol, "outcome: code {} is no error's number", code);
   const auto error = static_cast<Error>(code);
   outcome.status = tl::unexpected<Failure>(Failure{error, std::string(text.empty() ? error_text(error) : text)});
   return outcome;

@@ -1,0 +1,92 @@
+// Every message byte for byte. A change of these numbers is a change of the protocol: raise protocol_version with it.
+#include <gtest/gtest.h>
+
+#include "wire/control.h"
+#include "wire/message.h"
+
+namespace offpath::wire {
+namespace {
+
+template <class Message>
+std::string bytes_of_message(const Message& message) {
+  std::vector<std::byte> bytes;
+  encode(message, bytes);
+  std::string hex;
+  for (const std::byte byte : bytes) hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return hex;
+}
+
+template <class Message>
+std::uint32_t checksum_of(const Message& message) {
+  std::vector<std::byte> bytes;
+  encode(message, bytes);
+  return crc32c(bytes);
+}
+
+TEST(MessageBytes, OfSmallMessages) {
+  EXPECT_EQ(bytes_of_message(AnnounceRange{5, 6, 7, 8, 9}), "05000000060000000700000000000000080000000000000009000000");
+  EXPECT_EQ(bytes_of_message(RetireRange{1, 2}), "0100000002000000");
+  EXPECT_EQ(bytes_of_message(CloseStream{4}), "04000000");
+  EXPECT_EQ(bytes_of_message(StepEnd{3, "s7"}), "0300000002007337");
+  EXPECT_EQ(bytes_of_message(WakeAt{3, WakeWord::credit, 99}), "03000000026300000000000000");
+  EXPECT_EQ(bytes_of_message(NeedCredit{3, 1ull << 40}), "030000000000000000010000");
+  EXPECT_EQ(bytes_of_message(PoolGet{"p",
+            "r", "c", -1, segment_flag | 2}), "010070010072010063ffffffffffffffff02000080");
+  EXPECT_EQ(bytes_of_message(PoolList{"p", "*", "a?", 12}), "01007001002a0200613f0c00000000000000");
+  EXPECT_EQ(bytes_of_message(PoolDrop{"p", "*", ""}), "01007001002a0000");
+  EXPECT_EQ(bytes_of_message(PoolWrite{"p", 3}), "0100700300000000000000");
+  EXPECT_EQ(bytes_of_message(Release{77}), "4d00000000000000");
+  EXPECT_EQ(bytes_of_message(Failed{2, Error::stale, "gone"}), "02000000080000000400676f6e65");
+  EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
+  EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");
+  EXPECT_EQ(bytes_of_message(Got{Got::How::pushed, true, 1, 2, 3}),
+            "0101010000000000000002000000000000000300000000000000");
+  EXPECT_EQ(bytes_of_message(Done{42}), "2a00000000000000");
+  EXPECT_EQ(bytes_of_message(Refusal{Error::denied, "no"}), "0b00000002006e6f");
+  EXPECT_EQ(bytes_of_message(SegmentNotice{segment_flag | 3, 4096, 17, 5}),
+            "030000800010000000000000110000000000000005000000");
+  EXPECT_EQ(bytes_of_message(Outcome{7, {}}), "0700000000000000000000000000");
+  EXPECT_EQ(bytes_of_message(Outcome{8, fail(Error::stale, "late")}), "08000000000000000800000004006c617465");
+}
+
+TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
+  const std::vector<std::byte> schema(100, std::byte{7});
+  EXPECT_EQ(checksum_of(OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema}),
+            0x4ff7b9d2u);
+  Send send{1, 8192, 100, "step0", "rank0", {{100, 0}, {100, -1}}, {}};
+  send.buffers.push_back({.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
+  EXPECT_EQ(checksum_of(send), 0xba1fafdau);
+  send.nodes.clear();
+  send.set = 3;
+  EXPECT_EQ(checksum_of(send), 0xe57203d3u);
+  Move move{1, true, 4096, 1 << 20, "row", "column", {}};
+  move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 10}, 4000});
+  EXPECT_EQ(checksum_of(move), 0x26d0f185u);
+  EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
+  EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
+
+  Hello hello;
+  hello.layout = {128, 256, 9};
+  hello.force_staging = 1;
+  hello.probe_address = 0x7fff'0000'1234;
+  hello.probe_value = 99;
+  hello.pid = 4711;
+  hello.nonce.fill(std::byte{5});
+  hello.name = "simulation";
+  EXPECT_EQ(checksum_of(hello), 0xa198dd98u);
+  Welcome welcome;
+  welcome.direct = 1;
+  welcome.incarnation = 1ull << 60;
+  welcome.memory_bytes_max = 1ull << 40;
+  welcome.pid = 12;
+  welcome.proof.fill(std::byte{9});
+  welcome.agent_name = "dpu";
+  welcome.agent_version = "1.2.3";
+  welcome.reason = "because";
+  EXPECT_EQ(checksum_of(welcome), 0x4718f330u);
+  const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
+  EXPECT_EQ(checksum_of(TransferRequest{42, std::as_bytes(std::span(pieces))}), 0x57c8f5f2u);
+}
+
+}  // namespace
+}  // namespace offpath::wire
