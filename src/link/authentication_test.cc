@@ -1,8 +1,6 @@
 #include "link/authentication.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include "link/connected_pair.h"
 
@@ -11,14 +9,7 @@ namespace {
 
 class KeyFile : public testing::Test {
  protected:
-  std::string write(std::string_view content, mode_t mode) {
-    const std::string path = directory.file("key");
-    ::unlink(path.c_str());
-    const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    EXPECT_EQ(::write(file.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
-    EXPECT_EQ(fchmod(file.get(), mode), 0);
-    return path;
-  }
+  std::string write(std::string_view content, mode_t mode) { return directory.write("key", content, mode); }
   TestDirectory directory;
 };
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -32,6 +35,15 @@ class TestDirectory {
   std::string file(const std::string& name) {
     names_.push_back(name);
     return path_ + "/" + name;
+  }
+  // A new file; what had this name before is gone.
+  std::string write(const std::string& name, std::string_view content, mode_t mode = 0600) {
+    const std::string path = file(name);
+    ::unlink(path.c_str());
+    const Fd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    OFP_ASSERT(::write(made.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
+    OFP_ASSERT(fchmod(made.get(), mode) == 0);
+    return path;
   }
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -107,6 +119,46 @@ class TestAgent {
 
  private:
   TestDirectory directory_;
+};
+
+// Both ends of one link, for the fixtures of those who test one.
+class ConnectedPair {
+ protected:
+  explicit ConnectedPair(const std::string& address = "") : agent(address) {}
+
+  void meet(const HostOptions& options) {
+    auto [connected, arrival] = agent.meet(options);
+    ASSERT_TRUE(connected) << connected.error().message;
+    ASSERT_TRUE(arrival.link) << arrival.failure.message;
+    host = std::move(*connected);
+    there = std::move(arrival.link);
+    hello = std::move(arrival.hello);
+  }
+  Status announce(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
+    OFP_ASSIGN(const std::uint32_t key, host->announce_range(range, generation, base, length));
+    return there->attach_range(range, generation, reinterpret_cast<std::uint64_t>(base), length, key);
+  }
+  // announce_segment waits for the agent, so the agent polls meanwhile.
+  Status announce_segment(RegionId segment, const SegmentMemory& memory) {
+    Status announced;
+    std::atomic<bool> done = false;
+    std::thread program([&] {
+      announced = host->announce_segment(segment, memory, monotonic_ns() + 10 * second_ns);
+      done = true;
+    });
+    while (!done) {
+      std::array<LinkEvent, 4> events;
+      there->poll(monotonic_ns(), events);
+    }
+    program.join();
+    return announced;
+  }
+
+  TestDirectory directory;
+  TestAgent agent;
+  std::unique_ptr<HostLink> host;
+  std::unique_ptr<AgentLink> there;
+  wire::Hello hello;
 };
 
 inline TimeNs soon() { return monotonic_ns() + 10 * second_ns; }

@@ -414,12 +414,7 @@ TEST_F(Users, AProgramThatMadeItselfUnreadableIsStaged) {
 
 class Network : public testing::Test {
  protected:
-  std::string key(const std::string& name, std::string_view content) {
-    const std::string path = directory.file(name);
-    const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    OFP_ASSERT(::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
-    return path;
-  }
+  std::string key(const std::string& name, std::string_view content) { return directory.write(name, content); }
   TestDirectory directory;
   TestAgent agent{"tcp:127.0.0.1:0"};
 };

@@ -12,40 +12,9 @@
 namespace offpath::link {
 namespace {
 
-class LocalLink : public testing::Test {
+class LocalLink : public testing::Test, protected ConnectedPair {
  protected:
-  void SetUp() override {
-    auto [connected, arrival] = agent.meet({.name = "simulation"});
-    ASSERT_TRUE(connected) << connected.error().message;
-    ASSERT_TRUE(arrival.link) << arrival.failure.message;
-    host = std::move(*connected);
-    there = std::move(arrival.link);
-    hello = std::move(arrival.hello);
-  }
-  Status announce(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
-    OFP_ASSIGN(const std::uint32_t key, host->announce_range(range, generation, base, length));
-    return there->attach_range(range, generation, reinterpret_cast<std::uint64_t>(base), length, key);
-  }
-  // announce_segment waits for the agent, so the agent polls meanwhile.
-  Status announce_segment(RegionId segment, const SegmentMemory& memory) {
-    Status announced;
-    std::atomic<bool> done = false;
-    std::thread program([&] {
-      announced = host->announce_segment(segment, memory, soon());
-      done = true;
-    });
-    while (!done) {
-      std::array<LinkEvent, 4> events;
-      there->poll(monotonic_ns(), events);
-    }
-    program.join();
-    return announced;
-  }
-
-  TestAgent agent;
-  std::unique_ptr<HostLink> host;
-  std::unique_ptr<AgentLink> there;
-  wire::Hello hello;
+  void SetUp() override { meet({.name = "simulation"}); }
 };
 
 TEST_F(LocalLink, SaysWhatItIs) {

@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -13,52 +12,19 @@
 namespace offpath::link {
 namespace {
 
-std::string write_key(TestDirectory& directory, const std::string& name, std::string_view key) {
-  const std::string path = directory.file(name);
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  OFP_ASSERT(::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()));
-  return path;
-}
-
 // Over TCP, and over TLS.
-class TcpLink : public testing::TestWithParam<const char*> {
+class TcpLink : public testing::TestWithParam<const char*>, protected ConnectedPair {
  protected:
+  TcpLink() : ConnectedPair(GetParam() + std::string(":127.0.0.1:0")) {}
+
   void SetUp() override {
-    key_file = write_key(directory, "key", "a key that both of them know\n");
-    agent.policy.key = std::move(*SharedKey::load(key_file));
+    const std::string key = directory.write("key", "a key that both of them know\n");
+    agent.policy.key = std::move(*SharedKey::load(key));
     const std::string certificate = directory.file("certificate"), private_key = directory.file("private_key");
     write_test_certificate(certificate, private_key, "IP:127.0.0.1");
     agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
-    auto [connected, arrival] = agent.meet({.name = "simulation", .key_file = key_file, .tls_ca_file = certificate});
-    ASSERT_TRUE(connected) << connected.error().message;
-    ASSERT_TRUE(arrival.link) << arrival.failure.message;
-    host = std::move(*connected);
-    there = std::move(arrival.link);
+    meet({.name = "simulation", .key_file = key, .tls_ca_file = certificate});
   }
-  Status announce(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
-    OFP_ASSIGN(const std::uint32_t key, host->announce_range(range, generation, base, length));
-    return there->attach_range(range, generation, reinterpret_cast<std::uint64_t>(base), length, key);
-  }
-  Status announce_segment(RegionId segment, const SegmentMemory& memory) {
-    Status announced;
-    std::atomic<bool> done = false;
-    std::thread program([&] {
-      announced = host->announce_segment(segment, memory, soon());
-      done = true;
-    });
-    while (!done) {
-      std::array<LinkEvent, 4> events;
-      there->poll(monotonic_ns(), events);
-    }
-    program.join();
-    return announced;
-  }
-
-  TestDirectory directory;
-  std::string key_file;
-  TestAgent agent{GetParam() + std::string(":127.0.0.1:0")};
-  std::unique_ptr<HostLink> host;
-  std::unique_ptr<AgentLink> there;
 };
 
 TEST_P(TcpLink, SaysWhatItIs) {

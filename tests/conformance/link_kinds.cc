@@ -4,12 +4,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
-#include <fstream>
 #include <thread>
 
 #include "link/connected_pair.h"
@@ -135,9 +133,7 @@ class RealLinkPair final : public LinkPair {
     host_options_.layout = small_layout;
     host_options_.force_staging = options.staged;
     if (!options.network) return;
-    host_options_.key_file = directory_.file("key");
-    std::ofstream(host_options_.key_file) << "a key for these tests only, long enough";
-    ::chmod(host_options_.key_file.c_str(), 0600);
+    host_options_.key_file = directory_.write("key", "a key for these tests only, long enough");
     auto key = SharedKey::load(host_options_.key_file);
     OFP_ASSERT(key);
     listening_.policy.key = std::move(*key);
