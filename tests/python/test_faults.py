@@ -184,18 +184,23 @@ def test_a_full_ring_would_block_and_loses_nothing(own_agent, bystander):
         assert len(pool) == len(tickets)
 
 
-def test_no_credit_names_what_is_needed_and_what_there_is():
+def test_no_credit_names_what_is_needed_and_what_there_is_and_comes_back():
     with offpath.Agent.start(memory="64MiB") as small, offpath.connect(small.address) as session:
         stream = session.stream("small", SCHEMA, rows_max=2 * MIB)
         values = np.arange(2 * MIB)  # 16 MiB
         stored = 0
-        with pytest.raises(offpath.WouldBlock) as caught:
+        with pytest.raises(offpath.WouldBlock, match="credit") as caught:
             for step in range(10):
                 send_within(stream, values, f"s{step}", A_SECOND).wait_stored(10)
                 stored += 1
         needed, there = map(int, re.search(r"(\d+) bytes.*?(\d+)", str(caught.value)).groups())
         assert needed >= values.nbytes > there
         assert 1 <= stored <= 4 and len(session.pool(stream.pool_name)) == stored
+        assert session.pool(stream.pool_name).drop() == stored
+        stream.send({"v": values}, key="again").wait_stored(10)
+        larger = session.stream("larger", SCHEMA, rows_max=1 << 27)
+        with pytest.raises(offpath.TooLarge, match=r"\d+.*\d+"):
+            larger.send({"v": np.zeros(13 * MIB, np.int64)}, key="a")  # more than all of the agent's memory
 
 
 def send_within(stream, values, key, seconds):

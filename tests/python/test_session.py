@@ -118,32 +118,6 @@ def test_memory_that_is_gone_fails_its_send_only(session, name):
     assert session.pool(stream.pool_name).keys() == [("next", "")]
 
 
-def send_within(stream, values, key, seconds):
-    """Sends without waiting, again and again: credit that was asked for comes a moment later, if there is any."""
-    give_up = time.monotonic() + seconds
-    while True:
-        try:
-            return stream.send({"v": values}, key=key, wait=False)
-        except offpath.WouldBlock:
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(0.01)
-
-
-def test_no_credit_would_block_and_comes_back(name):
-    schema = pa.schema([pa.field("v", pa.uint8(), nullable=False)])
-    with offpath.Agent.start(memory="64MiB") as small, offpath.connect(small.address) as session:
-        stream = session.stream(name, schema, rows_max=16 << 20)
-        values = np.zeros(16 << 20, np.uint8)
-        with pytest.raises(offpath.WouldBlock, match="credit"):
-            for step in range(10):
-                send_within(stream, values, f"s{step}", 1.0).wait_stored(10)
-        assert session.pool(stream.pool_name).drop() > 0
-        stream.send({"v": values}, key="again").wait_stored(10)
-        with pytest.raises(offpath.TooLarge):
-            session.stream(name + "2", schema, rows_max=1 << 30).send({"v": np.zeros(100 << 20, np.uint8)}, key="a")
-
-
 def test_a_killed_agent_ends_every_wait_within_a_second(name):
     with offpath.Agent.start() as doomed:
         session = offpath.connect(doomed.address)
