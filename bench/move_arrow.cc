@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arrow_result.h"
+#include "base/bytes.h"
 #include "host_program.h"
 #include "machine.h"
 #include "report.h"
@@ -34,14 +35,18 @@ Status write_stream(const arrow::RecordBatch& batch, arrow::io::OutputStream* si
   return {};
 }
 
-// What a program does to convert and serialise by itself (the paper's steps 1 to 4), into memory that is announced.
+// What a program does to convert and serialise by itself (the paper's steps 1 to 4), into memory that is announced, and the
+// arrays it has. Buffers for messages and for arrays take turns in one piece of memory, each kind beyond the cache: on a
+// machine whose memory is not the same everywhere they are equally near.
 class HostSerialiser {
  public:
   static Result<HostSerialiser> make(const Channel& channel, std::uint32_t columns, std::uint64_t rows) {
     HostSerialiser serialiser;
     serialiser.schema_ = make_schema(columns);
-    const std::uint64_t bytes_max = columns * rows * sizeof(double) + 64 * kib;
-    OFP_ASSIGN(serialiser.sources_, Sources::make(channel, bytes_max, 1, beyond_cache_bytes()));
+    serialiser.array_stride_bytes_ = align_up(rows * sizeof(double), page_bytes);
+    const std::uint64_t bytes_max = columns * serialiser.array_stride_bytes_ + 64 * kib;
+    OFP_ASSIGN(serialiser.sources_, Sources::make(channel, bytes_max, 1, std::max(2 * beyond_cache_bytes(), 2 * bytes_max)));
+    serialiser.arrays_.resize(columns);
     return serialiser;
   }
 
@@ -61,7 +66,7 @@ class HostSerialiser {
     const auto batch = arrow::RecordBatch::Make(schema_, std::int64_t(rows), std::move(arrays));
     arrow::io::MockOutputStream counter;
     OFP_TRY(write_stream(*batch, &counter));
-    const void* target = sources_.next()[0];
+    const void* target = next();
     const std::int64_t length_bytes = counter.GetExtentBytesWritten();
     const auto buffer = std::make_shared<arrow::MutableBuffer>(
         static_cast<std::uint8_t*>(const_cast<void*>(target)), length_bytes);
@@ -69,21 +74,39 @@ class HostSerialiser {
     OFP_TRY(write_stream(*batch, &sink));
     return Message{target, std::uint64_t(length_bytes)};
   }
-  // Every buffer of the rotation filled with one batch; their common length.
-  Result<std::uint64_t> fill_all(std::span<const void* const> columns, std::uint64_t rows) {
+  // A message in every buffer for messages; their common length.
+  Result<std::uint64_t> fill_all(std::uint64_t rows) {
     std::uint64_t length_bytes = 0;
-    for (std::size_t i = 0; i < sources_.buffers().count(); ++i) {
-      OFP_ASSIGN(const Message message, serialise(columns, rows));
+    for (std::size_t i = 0; i < sources_.buffers().count() / 2; ++i) {
+      OFP_ASSIGN(const Message message, serialise(next_arrays(), rows));
       length_bytes = message.length_bytes;
     }
     return length_bytes;
   }
-  [[nodiscard]] const void* next() { return sources_.next()[0]; }
+  // The next message's buffer.
+  [[nodiscard]] const void* next() { return buffer(2 * message_turn_++ + 1); }
+  // The next arrays, a column each; valid until the next call.
+  [[nodiscard]] std::span<const void* const> next_arrays() {
+    const std::byte* at = buffer(2 * array_turn_++);
+    for (const void*& array : arrays_) {
+      array = at;
+      at += array_stride_bytes_;
+    }
+    return arrays_;
+  }
   [[nodiscard]] std::uint64_t bytes_max() const noexcept { return sources_.buffers().stride_bytes(); }
 
  private:
+  // Counted through pairs of buffers, so that even ones stay even when the rotation begins again.
+  [[nodiscard]] const std::byte* buffer(std::size_t index) const {
+    return sources_.buffers().at(index % (sources_.buffers().count() / 2 * 2));
+  }
+
   std::shared_ptr<arrow::Schema> schema_;
   Sources sources_;
+  std::uint64_t array_stride_bytes_ = 0;
+  std::vector<const void*> arrays_;
+  std::size_t message_turn_ = 0, array_turn_ = 0;
 };
 
 // From entering the send to the frame being stored, spinning; ends with nothing in flight.
@@ -101,9 +124,8 @@ std::string size_text(double bytes) {
 Result<Comparison> compare_frames(const Channel& channel, std::uint64_t bytes, std::uint32_t columns,
                                   const Options& options) {
   const std::uint64_t rows = bytes / columns / sizeof(double);
-  OFP_ASSIGN(Sources sources, Sources::make(channel, bytes / columns, columns, beyond_cache_bytes()));
   OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, rows));
-  OFP_ASSIGN(const std::uint64_t message_bytes, serialiser.fill_all(sources.next(), rows));
+  OFP_ASSIGN(const std::uint64_t message_bytes, serialiser.fill_all(rows));
   OFP_ASSIGN(Stream placed, Stream::open(channel, {.name = fmt::format("bench-placed-{}-{}", columns, bytes),
                                                    .columns = columns, .rows_max = rows}));
   OFP_ASSIGN(Stream whole, Stream::open(channel, {.name = fmt::format("bench-whole-{}-{}", columns, bytes),
@@ -116,7 +138,7 @@ Result<Comparison> compare_frames(const Channel& channel, std::uint64_t bytes, s
     OFP_ASSIGN(const auto costs_ns, run_turns(repeats, unrecorded, once));
     return median(costs_ns);
   };
-  const auto place = [&] { return turn([&] { return time_to_frame(placed, sources.next(), rows); }); };
+  const auto place = [&] { return turn([&] { return time_to_frame(placed, serialiser.next_arrays(), rows); }); };
   const auto transfer = [&] {
     return turn([&] {
       const void* message = serialiser.next();
@@ -181,7 +203,6 @@ Status measure_host_cpu(const Channel& channel, const Options& options, Report& 
     report.add_unmeasured("move.host_cpu_ratio", "us", ratio_at_least(100), "--sizes-max is below 64 MiB");
     return {};
   }
-  OFP_ASSIGN(Sources sources, Sources::make(channel, bytes / columns, columns, 2 * bytes));
   OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, rows));
   OFP_ASSIGN(Stream placed, Stream::open(channel, {.name = "bench-cpu-placed", .columns = columns, .rows_max = rows}));
   OFP_ASSIGN(Stream whole, Stream::open(channel, {.name = "bench-cpu-whole", .destination = "serialised",
@@ -192,13 +213,13 @@ Status measure_host_cpu(const Channel& channel, const Options& options, Report& 
   };
   const auto place = [&]() -> Result<double> {
     OFP_ASSIGN(const std::int64_t before_ns, process_cpu_ns(0));
-    OFP_TRY(move(placed, sources.next(), rows));
+    OFP_TRY(move(placed, serialiser.next_arrays(), rows));
     OFP_ASSIGN(const std::int64_t after_ns, process_cpu_ns(0));
     return double(after_ns - before_ns);
   };
   const auto convert = [&]() -> Result<double> {
     OFP_ASSIGN(const std::int64_t before_ns, process_cpu_ns(0));
-    OFP_ASSIGN(const HostSerialiser::Message message, serialiser.serialise(sources.next(), rows));
+    OFP_ASSIGN(const HostSerialiser::Message message, serialiser.serialise(serialiser.next_arrays(), rows));
     OFP_TRY(move(whole, {&message.data, 1}, message.length_bytes));
     OFP_ASSIGN(const std::int64_t after_ns, process_cpu_ns(0));
     return double(after_ns - before_ns);
@@ -220,7 +241,7 @@ struct WayCost {
 };
 
 // Median of ten runs of one way at one size, as in the paper; of three once that takes long.
-Result<WayCost> measure_way(const Channel& channel, const char* way, Sources& sources, HostSerialiser& serialiser,
+Result<WayCost> measure_way(const Channel& channel, const char* way, HostSerialiser& serialiser,
                             std::uint32_t columns, std::uint64_t bytes, const Options& options) {
   const bool by_host = way == host_way;
   const std::uint64_t rows = bytes / columns / sizeof(double);
@@ -232,7 +253,7 @@ Result<WayCost> measure_way(const Channel& channel, const char* way, Sources& so
   const std::size_t turns = options.quick ? 1 : bytes >= 256 * mib ? 3 : 10;
   const std::size_t unrecorded = bytes >= 64 * mib ? 0 : 1;
   for (std::size_t turn = 0; turn < turns + unrecorded; ++turn) {
-    const auto source = sources.next();
+    const auto source = serialiser.next_arrays();
     HostSerialiser::Message message;
     const std::uint64_t begin_ticks = ticks();
     if (by_host) {
@@ -263,11 +284,10 @@ Status measure_ways(const Channel& channel, std::uint32_t columns, const Options
                            .y_unit = "GB/s", .x = {}, .y = {}});
   }
   for (std::uint64_t bytes = 4 * kib; bytes <= options.size_max_bytes; bytes *= 2) {
-    OFP_ASSIGN(Sources sources, Sources::make(channel, bytes / columns, columns, beyond_cache_bytes()));
     OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, bytes / columns / sizeof(double)));
-    OFP_TRY(serialiser.fill_all(sources.next(), bytes / columns / sizeof(double)));
+    OFP_TRY(serialiser.fill_all(bytes / columns / sizeof(double)));
     for (std::size_t i = 0; i < std::size(ways); ++i) {
-      OFP_ASSIGN(const WayCost cost, measure_way(channel, ways[i], sources, serialiser, columns, bytes, options));
+      OFP_ASSIGN(const WayCost cost, measure_way(channel, ways[i], serialiser, columns, bytes, options));
       overheads[i].x.push_back(double(bytes));
       overheads[i].y.push_back(cost.overhead_ns);
       throughputs[i].x.push_back(double(bytes));
