@@ -1,6 +1,15 @@
 // What asking costs a host program: figure 2, how soon the agent sees it, and what an idle agent costs.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <thread>
 #include <vector>
+
+#include "base/fd.h"
 
 #include "host_program.h"
 #include "machine.h"
@@ -76,20 +85,57 @@ Status measure_awake(const Channel& channel, const Options& options, Report& rep
   return {};
 }
 
+// A thread that sleeps on an eventfd on the agent's core: the least that waking somebody there costs.
+class Sleeper {
+ public:
+  static Result<std::unique_ptr<Sleeper>> start(int core) {
+    Fd event(eventfd(0, EFD_CLOEXEC));
+    if (!event) return fail_errno(errno, "eventfd");
+    return std::make_unique<Sleeper>(std::move(event), core);
+  }
+  Sleeper(Fd event, int core) : event_(std::move(event)), thread_([this, core] { sleep_on(core); }) {}
+  ~Sleeper() {
+    stopping_ = true;
+    (void)wake();
+    thread_.join();
+  }
+
+  // Nanoseconds of the system call that wakes it.
+  double wake() {
+    const std::uint64_t one = 1;
+    const std::uint64_t begin_ticks = ticks();
+    const ssize_t written = write(event_.get(), &one, sizeof one);
+    return written == ssize_t(sizeof one) ? double(ticks() - begin_ticks) * ns_per_tick() : 0;
+  }
+
+ private:
+  void sleep_on(int core) {
+    (void)pin_to_core(core);
+    for (std::uint64_t count; !stopping_ && read(event_.get(), &count, sizeof count) == ssize_t(sizeof count);) {}
+  }
+
+  Fd event_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
 Status measure_asleep(const Channel& channel, const Options& options, Report& report) {
   constexpr std::uint64_t bytes = columns_count * 4096;
   OFP_ASSIGN(Poster poster, Poster::make(channel, bytes));
+  OFP_ASSIGN(const auto sleeper, Sleeper::start(options.agent_core));
   OFP_ASSIGN(const ofp_channel_info before, channel.info());
-  std::vector<double> costs_us;
+  std::vector<double> costs_us, wakes_us;
   const std::size_t count = options.quick ? 5 : 201;
   for (std::size_t i = 0; i < count; ++i) {
     OFP_ASSIGN(const double cost_ns, poster.post_asleep(bytes));
     costs_us.push_back(cost_ns / 1e3);
+    sleep_ns(agent_settles_ns);
+    wakes_us.push_back(sleeper->wake() / 1e3);
   }
   OFP_ASSIGN(const ofp_channel_info after, channel.info());
-  Claim claim{.claim = "move.post_asleep_us_p50", .value = median(costs_us), .unit = "us", .peer = paper,
-              .peer_value = paper_post_ns / 1e3, .ratio = paper_post_ns / 1e3 / median(costs_us), .pairs = count,
-              .target = value_at_most(10, "us")};
+  Claim claim{.claim = "move.post_asleep_us_p50", .value = median(costs_us), .unit = "us",
+              .peer = "a bare write to an eventfd that wakes a thread there", .peer_value = median(wakes_us),
+              .ratio = median(wakes_us) / median(costs_us), .pairs = count, .target = value_at_most(10, "us")};
   // A post that found the agent awake did not pay for a wake.
   const std::uint64_t wakes = after.wakes_sent - before.wakes_sent;
   if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at {} of {} posts only", wakes, count);

@@ -66,10 +66,9 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   Free memory{};
   {
     const std::lock_guard lock(mutex_);
-    if (const auto at = free_.find({user, capacity}); at != free_.end()) {
+    if (const auto at = free_.find({user, capacity}); at != free_.end() && !at->second.empty()) {
       memory = std::move(at->second.back());
       at->second.pop_back();
-      if (at->second.empty()) free_.erase(at);
       ++counters_.hits;
       --counters_.cached_buffers;
       counters_.cached_bytes -= capacity;
@@ -93,7 +92,8 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
 
 bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
   const std::lock_guard lock(mutex_);
-  return free_.contains({user, class_bytes(length)});
+  const auto at = free_.find({user, class_bytes(length)});
+  return at != free_.end() && !at->second.empty();
 }
 
 Status BufferCache::prepare(std::uint64_t length, uid_t user) {
@@ -138,14 +138,13 @@ void BufferCache::make_room(std::uint64_t capacity) noexcept {
   if (capacity > options_.cached_bytes_max) return;
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
     const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
-    if (largest == free_.end() || largest->first.second == capacity) return;
+    if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
     const Free& leaving = largest->second.front();
     munmap(leaving.data, leaving.capacity);
     counters_.cached_bytes -= leaving.capacity;
     --counters_.cached_buffers;
     ++counters_.dropped;
     largest->second.pop_front();
-    if (largest->second.empty()) free_.erase(largest);
   }
 }
 

@@ -95,7 +95,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   BufferCacheOptions options_;
   mutable std::mutex mutex_;
   // Last in, first out: what was given back last is still in the processor's cache. When one has to leave, the longest
-  // unused does.
+  // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0};
