@@ -150,15 +150,4 @@ void AgentHandshake::refuse(Error code, std::string message) {
   socket_.close();
 }
 
-std::vector<std::byte> session_binding(const ControlSocket& socket) {
-  if (socket.tls() == nullptr) return {};
-  const auto binding = socket.tls()->binding();
-  return {binding.begin(), binding.end()};
-}
-
-std::string network_reason(Address::Kind transport) {
-  return fmt::format("another machine, or asked for: the program's library serves reads and writes over {}",
-                     transport == Address::Kind::tls ? "TLS" : "TCP");
-}
-
 }  // namespace offpath::link
