@@ -14,7 +14,6 @@
 
 #include <array>
 #include <concepts>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -127,13 +126,12 @@ class FieldReader {
   // After the last field: that nothing was missing, nothing is left, and no field was refused.
   [[nodiscard]] Status finish() {
     if (!reader_.done()) return fail(Error::protocol, "{}: the payload has the wrong length", what_);
-    if (refused_) return tl::unexpected<Failure>(std::move(*refused_));
-    return {};
+    return std::move(refused_);
   }
 
  private:
   void refuse(tl::unexpected<Failure> why) {
-    if (!refused_) refused_ = std::move(why).value();
+    if (refused_) refused_ = std::move(why);  // the first one
   }
   void take(bool& flag) { flag = reader_.take<std::uint8_t>() != 0; }
   void take(std::string_view& text) { text = reader_.take_text(); }
@@ -149,7 +147,7 @@ class FieldReader {
 
   Reader reader_;
   std::string_view what_ = "message";
-  std::optional<Failure> refused_;
+  Status refused_;
 };
 
 }  // namespace offpath::wire
