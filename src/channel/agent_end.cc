@@ -578,6 +578,7 @@ void AgentEnd::close(Failure why) {
 }
 
 void AgentEnd::end(TimeNs now) {
+  if (why_.code != Error::closed && why_.code != Error::peer_lost) link_->refuse(why_);
   link_->close();
   closed_ = true;
   const Failure gone{why_.code, fmt::format("the channel ended: {}", why_.message)};

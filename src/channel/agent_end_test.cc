@@ -57,7 +57,10 @@ class RemoteLink final : public link::AgentLink {
     return count;
   }
   [[nodiscard]] int event_fd() const override { return -1; }
+  void refuse(const Failure& why) override { told = why.message; }
   void close() override {}
+
+  std::string told;
 
  private:
   std::vector<std::byte>& memory_;
@@ -153,6 +156,7 @@ TEST_F(UnmappedLook, ASlotThatIsNotWholeBelowATailSeenBeforeEndsTheChannel) {
   look(3);
   EXPECT_EQ(served, tickets_to(1));
   EXPECT_NE(why.find("ring slot 1"), std::string::npos) << why;
+  EXPECT_EQ(link->told, why);
 }
 
 TEST_F(UnmappedLook, ATailThatGoesBackEndsTheChannel) {

@@ -76,6 +76,7 @@ class FaultAgentLink final : public AgentLink {
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   [[nodiscard]] int event_fd() const override { return due_fd_.fd(); }
   [[nodiscard]] int life_fd() const override { return inner_->life_fd(); }
+  void refuse(const Failure& why) override { inner_->refuse(why); }
   void close() override;
 
  private:

@@ -95,6 +95,8 @@ class AgentLink {
   [[nodiscard]] virtual int event_fd() const = 0;
   // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
+  // Tells the host why its channel ends, where the link has a way to. Then close().
+  virtual void refuse(const Failure&) {}
   virtual void close() = 0;
 };
 

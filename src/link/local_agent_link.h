@@ -44,6 +44,7 @@ class LocalAgentLink final : public AgentLink {
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return socket_.fd(); }
   int life_fd() const override { return peer_.pidfd.get(); }
+  void refuse(const Failure& why) override { lose(why); }
   void close() override;
 
  private:

@@ -39,6 +39,7 @@ class TcpAgentLink final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
+  void refuse(const Failure& why) override { lose(why); }
   void close() override;
 
  private:
