@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
-from agent_process import agent, run_agent
+from agent_process import agent, find_program, run_agent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +31,18 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     result = run_agent("--config", str(tmp_path / "agent.toml"), "--memory", "3GiB", "--print-config")
     memory = tomllib.loads(result.stdout)["memory"]
     assert (memory["bytes_max"], memory["window"]) == ("3GiB", "1MiB")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
+    """Every line of it is understood; the program it starts is the one that was built."""
+    unit = (ROOT / "packaging" / "systemd" / "offpath-agent.service").read_text()
+    assert "/usr/bin/offpath-agent" in unit
+    (tmp_path / "offpath-agent.service").write_text(unit.replace("/usr/bin/offpath-agent", str(find_program())))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "offpath-agent.service")], capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
 
 
 def test_the_sample_is_in_order() -> None:
