@@ -59,7 +59,8 @@ Status finish(const Reader& reader, std::string_view what) {
 std::string_view control_type_name(ControlType type) noexcept {
   static constexpr std::string_view names[] = {
       "frame of type 0", "hello", "challenge", "proof",     "welcome",   "refusal", "segment",    "segment_ok", "segment_gone",
-      "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done"};
+      "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done",
+      "rendezvous",      "withdraw",   "withdrawn"};
   static_assert(std::size(names) == control_types + 1);
   const auto number = static_cast<std::uint16_t>(type);
   return number <= control_types ? names[number] : "frame of an unknown type";
@@ -149,6 +150,24 @@ Result<Outcome> decode_outcome(Bytes payload) {
   const auto error = static_cast<Error>(code);
   outcome.status = tl::unexpected<Failure>(Failure{error, std::string(text.empty() ? error_text(error) : text)});
   return outcome;
+}
+
+void encode(const Withdrawal& withdrawal, std::vector<std::byte>& to) {
+  Writer writer(to);
+  writer.put(withdrawal.region);
+  writer.put(withdrawal.generation);
+}
+
+Result<Withdrawal> decode_withdrawal(Bytes payload) {
+  Reader reader(payload);
+  Withdrawal withdrawal;
+  withdrawal.region = reader.take<RegionId>();
+  withdrawal.generation = reader.take<std::uint32_t>();
+  OFP_TRY(finish(reader, "withdrawal"));
+  if (is_segment(withdrawal.region) && withdrawal.generation != 0)
+    return fail(Error::protocol, "withdrawal: segment {} has generation {}, segments have 0", withdrawal.region & ~segment_flag,
+                withdrawal.generation);
+  return withdrawal;
 }
 
 Result<RegionId> decode_segment_number(Bytes payload) {

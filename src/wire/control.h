@@ -43,8 +43,11 @@ enum class ControlType : std::uint16_t {
   write = 15,        // agent -> host, tcp: TransferRequest, followed by its write_data
   write_data = 16,   // agent -> host, streamed: u64 token, all bytes of that write
   write_done = 17,   // host -> agent: Outcome
+  rendezvous = 18,   // agent -> host, verbs: u64 port at which the queue pair is to be connected
+  withdraw = 19,     // host -> agent, verbs: Withdrawal; let go of this memory
+  withdrawn = 20,    // agent -> host: Withdrawal; nothing of it is under way any more
 };
-inline constexpr std::uint16_t control_types = 17;
+inline constexpr std::uint16_t control_types = 20;
 [[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
 
 struct ControlHeader {
@@ -101,6 +104,12 @@ struct SegmentNotice {
   std::uint32_t key;
 };
 
+// Memory whose key is about to end.
+struct Withdrawal {
+  RegionId region;
+  std::uint32_t generation;  // 0 for segments
+};
+
 // Of a read or a write.
 struct TransferPiece {
   RegionId region;
@@ -138,13 +147,15 @@ void encode(const Refusal& refusal, std::vector<std::byte>& to);
 void encode(const SegmentNotice& notice, std::vector<std::byte>& to);
 void encode(const TransferRequest& request, std::vector<std::byte>& to);
 void encode(const Outcome& outcome, std::vector<std::byte>& to);
+void encode(const Withdrawal& withdrawal, std::vector<std::byte>& to);
 [[nodiscard]] Result<Hello> decode_hello(Bytes payload);      // Error::version names both versions
 [[nodiscard]] Result<Welcome> decode_welcome(Bytes payload);
 [[nodiscard]] Result<Refusal> decode_refusal(Bytes payload);
 [[nodiscard]] Result<SegmentNotice> decode_segment_notice(Bytes payload);
 [[nodiscard]] Result<TransferRequest> decode_transfer(Bytes payload);
 [[nodiscard]] Result<Outcome> decode_outcome(Bytes payload);
+[[nodiscard]] Result<Withdrawal> decode_withdrawal(Bytes payload);
 [[nodiscard]] Result<RegionId> decode_segment_number(Bytes payload);  // of segment_ok and segment_gone
-[[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);     // of descriptor and offer
+[[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);     // of descriptor, offer, rendezvous
 
 }  // namespace offpath::wire

@@ -128,11 +128,23 @@ TEST(Control, OutcomesCarryTheFailure) {
   EXPECT_EQ(decode_outcome(encoded(Outcome{8, fail(static_cast<Error>(999), "?")})).error().message, "outcome: code 999 is no error's number");
 }
 
+TEST(Control, WithdrawalsNameTheGeneration) {
+  const auto bytes = encoded(Withdrawal{12, 34});
+  const auto back = decode_withdrawal(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->region, 12u);
+  EXPECT_EQ(back->generation, 34u);
+  expect_exact_length(bytes, decode_withdrawal);
+  EXPECT_TRUE(decode_withdrawal(encoded(Withdrawal{segment_flag | 3, 0})));
+  EXPECT_EQ(decode_withdrawal(encoded(Withdrawal{segment_flag | 3, 1})).error().message,
+            "withdrawal: segment 3 has generation 1, segments have 0");
+}
+
 TEST(Control, EveryTypeHasAName) {
   for (std::uint16_t type = 1; type <= control_types; ++type)
     EXPECT_EQ(control_type_name(static_cast<ControlType>(type)).find(' '), std::string_view::npos) << type;
   EXPECT_EQ(control_type_name(ControlType::write_done), "write_done");
-  EXPECT_EQ(control_type_name(static_cast<ControlType>(18)), "frame of an unknown type");
+  EXPECT_EQ(control_type_name(static_cast<ControlType>(21)), "frame of an unknown type");
 }
 
 }  // namespace
