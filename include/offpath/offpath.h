@@ -90,7 +90,7 @@ OFP_API const char *ofp_code_name(int32_t code);
 typedef struct ofp_connect_options {
   uint32_t struct_bytes;        /* sizeof(ofp_connect_options) */
   const char *name;             /* what the agent calls this program; NULL: the program's own name */
-  const char *key_file;         /* shared key for TCP; NULL: OFFPATH_KEY_FILE */
+  const char *key_file;         /* shared key for the network; NULL: OFFPATH_KEY_FILE */
   const char *tls_ca_file;      /* TLS for TCP if set; NULL: OFFPATH_TLS_CA_FILE */
   int64_t wait_ns;              /* for the connection and handshake; 0: 5 s */
   uint32_t request_ring_slots;  /* power of two, 64-byte slots; 0: 4096 */
@@ -98,7 +98,7 @@ typedef struct ofp_connect_options {
   uint32_t force_staging;       /* copy through staging although direct reads are permitted */
 } ofp_connect_options;
 
-/* `address`: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
+/* `address`: "unix:/path", "tcp:", "tls:" or "verbs:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
 OFP_API int ofp_connect(const char *address, const ofp_connect_options *options, ofp_channel **channel,
                         ofp_error *error);
 /* Waits until the agent has let go of every lease (at most one second), then frees everything. */
@@ -109,7 +109,7 @@ typedef struct ofp_channel_info {
   uint32_t one_sided;         /* the agent reads without this program's help */
   uint32_t staged;            /* the library copies through staging: direct reads are not permitted */
   uint32_t threads;           /* threads the library runs for this channel: 0, or 1 over TCP */
-  char link[16];              /* "local", "tcp" */
+  char link[16];              /* "local", "tcp", "verbs" */
   char link_reason[240];      /* why this link, and why staged if it is */
   char agent_name[64];
   char agent_version[32];

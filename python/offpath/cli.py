@@ -26,7 +26,7 @@ pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, ge
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", help="unix:/path, tcp:HOST:PORT or tls:HOST:PORT; else OFFPATH_AGENT.")
+    str | None, typer.Option("--agent", help="unix:/path, tcp:, tls: or verbs:HOST:PORT; else OFFPATH_AGENT.")
 ]
 HttpOption = Annotated[
     str | None, typer.Option("--http", help="HOST:PORT or unix:/path of the agent's pages; else OFFPATH_AGENT_HTTP.")

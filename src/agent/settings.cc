@@ -22,8 +22,8 @@ constexpr std::int64_t tebibyte = 1LL << 40;
 constexpr ConfigKey keys[] = {
     {"agent.name", ConfigType::text, "", "What programs and people see. Empty: the name of the machine."},
     {"agent.listen", ConfigType::texts, "",
-     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT ([::1] for IPv6; port 0 takes a free "
-     "one). "
+     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA) ([::1] for IPv6; "
+     "port 0 takes a free one). "
      "Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
      "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Beyond this "
@@ -70,13 +70,13 @@ constexpr ConfigKey keys[] = {
     {"security.allow_uids", ConfigType::texts, "",
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
-     "The key shared with programs that connect by tcp or tls: a file of 16 to 4096 bytes that nobody else may read. "
+     "The key shared with programs that connect by tcp, tls or verbs: a file of 16 to 4096 bytes that nobody else may read. "
      "Needed for such addresses."},
     {"security.tls_certificate", ConfigType::text, "",
      "PEM file with the agent's certificate chain, for tls addresses."},
     {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
     {"security.insecure_network", ConfigType::boolean, "false",
-     "Allow what others on the network could read or change: tcp addresses and HTTP beyond this machine."},
+     "Allow what others on the network could read or change: tcp and verbs addresses and HTTP beyond this machine."},
     {"security.keep_ptrace", ConfigType::boolean, "true",
      "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
      "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "
@@ -257,8 +257,13 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
     } else if (settings.insecure_network) {
       warnings.push_back(
           fmt::format("INSECURE: at {} everybody on the network between can read and change what "
-                      "programs send; use tls",
-                      address.text()));
+                      "programs send{}",
+                      address.text(), address.kind == Kind::tcp ? "; use tls" : ""));
+    } else if (address.kind == Kind::verbs) {
+      return fail(Error::denied,
+                  "{} is reachable from other machines, and RDMA has no encryption: set security.insecure_network = true "
+                  "(--insecure-network) if the fabric is trusted, or use tls:{}:{}",
+                  address.text(), address.host, address.port);
     } else {
       return fail(Error::denied,
                   "{} is reachable from other machines without encryption: use tls:{}:{}, or set "

@@ -147,6 +147,11 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
       exposure(
           "[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'\ntls_key = '/t'\ntls_certificate = '/c'"),
       "listening beyond this machine at tls:0.0.0.0:0");
+  EXPECT_NE(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: verbs:0.0.0.0:0 is reachable from other machines, and RDMA has no encryption"),
+            std::string::npos);
+  EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
+            "INSECURE: at verbs:0.0.0.0:0 everybody on the network between can read and change what programs send");
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
             std::string::npos);
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true")

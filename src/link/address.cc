@@ -14,6 +14,8 @@
 #include <cstring>
 #include <memory>
 
+#include "link/verbs_link.h"
+
 namespace offpath::link {
 
 namespace {
@@ -149,9 +151,9 @@ Result<Address> Address::parse(std::string_view text) {
     OFP_TRY(unix_address(address.path));
     return address;
   }
-  if (scheme != "tcp" && scheme != "tls")
-    return fail(Error::invalid, "address '{}': it must be unix:/path, tcp:HOST:PORT or tls:HOST:PORT", text);
-  address.kind = scheme == "tcp" ? Kind::tcp : Kind::tls;
+  if (scheme != "tcp" && scheme != "tls" && scheme != "verbs")
+    return fail(Error::invalid, "address '{}': it must be unix:/path, tcp:HOST:PORT, tls:HOST:PORT or verbs:HOST:PORT", text);
+  address.kind = scheme == "tcp" ? Kind::tcp : scheme == "tls" ? Kind::tls : Kind::verbs;
   const std::size_t last = rest.rfind(':');
   if (last == std::string_view::npos)
     return fail(Error::invalid, "address '{}': the port is missing ({}:HOST:PORT)", text, scheme);
@@ -171,12 +173,13 @@ Result<Address> Address::parse(std::string_view text) {
 
 std::string Address::text() const {
   if (kind == Kind::unix_socket) return "unix:" + path;
-  const char* scheme = kind == Kind::tcp ? "tcp" : "tls";
+  const char* scheme = kind == Kind::tcp ? "tcp" : kind == Kind::tls ? "tls" : "verbs";
   if (host.find(':') != std::string::npos) return fmt::format("{}:[{}]:{}", scheme, host, port);
   return fmt::format("{}:{}:{}", scheme, host, port);
 }
 
 Result<Fd> listen_at(Address& address, bool everyone) {
+  if (address.kind == Address::Kind::verbs) OFP_TRY(check_verbs(address));
   return address.kind == Address::Kind::unix_socket ? listen_unix(address, everyone) : listen_network(address);
 }
 

@@ -1,4 +1,4 @@
-// Where an agent listens: "unix:/path", "tcp:HOST:PORT" or "tls:HOST:PORT" ([::1] for IPv6 addresses).
+// Where an agent listens: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT" or "verbs:HOST:PORT" ([::1] for IPv6 addresses).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace offpath::link {
 
 struct Address {
-  enum class Kind { unix_socket, tcp, tls };
+  enum class Kind { unix_socket, tcp, tls, verbs };
 
   Kind kind = Kind::unix_socket;
   std::string path;  // of a Unix socket

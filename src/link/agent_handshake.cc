@@ -26,7 +26,7 @@ AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPo
     return;
   }
   tune_network_socket(socket.get());
-  if (transport == Address::Kind::tcp) {
+  if (transport != Address::Kind::tls) {
     socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network);
     return;
   }
@@ -133,6 +133,9 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
                                             policy_->segments);
+  if (transport_ == Address::Kind::verbs)
+    return accept_verbs(std::move(socket_), verbs_proofs(*policy_->key, hello_.nonce, nonce_, session_binding(socket_)),
+                        hello_.layout.total_bytes(), policy_->segments, deadline_after(monotonic_ns(), handshake_wait_ns));
   return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
 }
 

@@ -107,8 +107,14 @@ class TestAgent {
   // Both ends in this process.
   std::pair<Result<std::unique_ptr<HostLink>>, Arrival> meet(const HostOptions& options = {}) {
     Arrival arrival;
-    std::thread agent([&] { arrival = serve(); });
+    std::atomic<bool> connected = false;
+    std::thread agent([&] {
+      arrival = serve();
+      // A queue pair is connected after the welcome, while the agent's loop runs. Events wait for a poll that takes any.
+      while (arrival.link && !connected) arrival.link->poll(monotonic_ns(), {});
+    });
     auto host = connect(address, options, monotonic_ns() + 10 * second_ns);
+    connected = true;
     agent.join();
     return {std::move(host), std::move(arrival)};
   }

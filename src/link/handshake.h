@@ -28,6 +28,7 @@
 #include "link/local_agent_link.h"
 #include "link/peer.h"
 #include "link/tls.h"
+#include "link/verbs_link.h"
 #include "wire/control.h"
 
 namespace offpath::link {
@@ -38,7 +39,7 @@ struct HostOptions {
   std::string name{};  // what the agent calls this program; at most 255 bytes
   wire::ChannelLayout layout{};
   bool force_staging = false;
-  std::string key_file{};     // shared key; needed for tcp and tls
+  std::string key_file{};     // shared key; needed for tcp, tls and verbs
   std::string tls_ca_file{};  // needed for tls
 };
 
@@ -115,5 +116,8 @@ class AgentHandshake {
 // What authentication.h binds its proofs to: the TLS session, or nothing.
 [[nodiscard]] std::vector<std::byte> session_binding(const ControlSocket& socket);
 [[nodiscard]] std::string network_reason(Address::Kind transport);
+// What the two ends of this control connection, and nobody else, can say when its queue pair is connected.
+[[nodiscard]] VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
+                                       Bytes binding);
 
 }  // namespace offpath::link

@@ -68,7 +68,7 @@ TEST_P(LinkConformance, AnAnnouncedSegmentCarriesBytesBothWays) {
     std::vector<std::byte> seen(length);
     ASSERT_TRUE(pair->read({name, 0, 0, seen.data(), length}));
     EXPECT_EQ(seen, other);
-    host().retire_segment(name);
+    pair->retire_segment(name);
   }
 }
 
@@ -193,7 +193,7 @@ TEST_P(LinkConformance, AWithdrawnSegmentIsStale) {
   ASSERT_TRUE(memory);
   ASSERT_TRUE(pair->announce_segment(segment(2), *memory));
   EXPECT_EQ(agent().mapped(segment(2)).size(), GetParam().mapped ? 5000u : 0u);
-  host().retire_segment(segment(2));
+  pair->retire_segment(segment(2));
   std::byte byte{5};
   Status written;
   for (const TimeNs deadline = pair->soon(); written && pair->now() < deadline; pair->pass())
@@ -237,6 +237,12 @@ TEST_P(LinkConformance, ASegmentsNumberIsNoRange) {
   expect_error(agent().attach_range(segment(1), 1, 4096, 100, 0), Error::invalid);
   expect_error(agent().detach_range(segment(0), 0), Error::invalid);
   expect_usable();
+}
+
+TEST(EveryLink, RdmaIsAmongThem) {
+  const auto address = rdma_address();
+  if (!address) GTEST_SKIP() << address.error().message;
+  EXPECT_EQ(links_where([](const LinkKind& kind) { return kind.pinned; }).size(), 1u);
 }
 
 // A descriptor of a file with `text` in it.

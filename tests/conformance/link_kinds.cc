@@ -1,6 +1,9 @@
-// The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls), and the
-// decorators, whose faults here are those a correct program does not notice.
+// The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls; verbs where
+// there is an RDMA device), and the decorators, whose faults here are those a correct program does not notice.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +18,7 @@
 #include "link/loopback_link.h"
 #include "link/shaped_link.h"
 #include "link/test_certificate.h"
+#include "link/verbs_link.h"
 #include "link_pair.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -121,23 +125,22 @@ LinkKind loopback(std::string name, LoopbackOptions options, const Decorate& dec
 // ---- real time
 
 struct RealOptions {
-  bool network = false;
+  std::string network{};  // the address to listen at; empty: on this machine
   bool staged = false;
-  bool tls = false;  // of the network
 };
 
 class RealLinkPair final : public LinkPair {
  public:
-  explicit RealLinkPair(const RealOptions& options) : listening_(address_of(options)) {
+  explicit RealLinkPair(const RealOptions& options) : listening_(options.network) {
     host_options_.name = "conformance";
     host_options_.layout = small_layout;
     host_options_.force_staging = options.staged;
-    if (!options.network) return;
+    if (options.network.empty()) return;
     host_options_.key_file = directory_.write("key", "a key for these tests only, long enough");
     auto key = SharedKey::load(host_options_.key_file);
     OFP_ASSERT(key);
     listening_.policy.key = std::move(*key);
-    if (!options.tls) return;
+    if (!options.network.starts_with("tls:")) return;
     host_options_.tls_ca_file = directory_.file("certificate");
     const std::string private_key = directory_.file("private_key");
     write_test_certificate(host_options_.tls_ca_file, private_key, "IP:127.0.0.1");
@@ -211,11 +214,6 @@ class RealLinkPair final : public LinkPair {
   }
 
  private:
-  static const char* address_of(const RealOptions& options) {
-    if (!options.network) return "";
-    return options.tls ? "tls:127.0.0.1:0" : "tcp:127.0.0.1:0";
-  }
-
   [[noreturn]] void live_as_child(int tell) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::vector<std::byte> memory;
@@ -236,9 +234,10 @@ class RealLinkPair final : public LinkPair {
 LinkKind real(std::string name, RealOptions options, const Decorate& decorate = {}) {
   LinkKind kind;
   kind.name = std::move(name);
-  kind.mapped = !options.network;
+  kind.mapped = options.network.empty();
   kind.ranges = !options.staged;
-  kind.descriptors = !options.network;
+  kind.descriptors = options.network.empty();
+  kind.pinned = options.network.starts_with("verbs:");
   kind.real_time = true;
   const auto with = [options, decorate](bool (RealLinkPair::*how)()) -> std::unique_ptr<LinkPair> {
     auto pair = std::make_unique<RealLinkPair>(options);
@@ -272,6 +271,24 @@ void decorate_as_bluefield2(LinkPair& pair) {
 
 }  // namespace
 
+Result<std::string> rdma_address() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(first, ::freeifaddrs);
+  Result<std::string> found = fail(Error::unsupported, "this machine has no network");
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text.data(), text.size());
+    Address address;
+    address.kind = Address::Kind::verbs;
+    address.host = text.data();
+    if (auto usable = check_verbs(address)) return address.host;
+    else found = tl::unexpected<Failure>(std::move(usable).error());
+  }
+  return found;
+}
+
 std::vector<LinkKind> every_link() {
   LoopbackOptions unmapped, two_sided, staged;
   unmapped.mapped = two_sided.mapped = false;
@@ -288,11 +305,12 @@ std::vector<LinkKind> every_link() {
       real("local_staged", {.staged = true}),
       real("local_with_faults", {}, decorate_with_faults),
       real("local_as_bluefield2", {}, decorate_as_bluefield2),
-      real("tcp", {.network = true}),
-      real("tls", {.network = true, .tls = true}),
+      real("tcp", {.network = "tcp:127.0.0.1:0"}),
+      real("tls", {.network = "tls:127.0.0.1:0"}),
   };
   for (LinkKind& kind : kinds)
     if (kind.name == "local_as_bluefield2") kind.mapped = false;
+  if (const auto address = rdma_address()) kinds.push_back(real("verbs", {.network = "verbs:" + *address + ":0"}));
   return kinds;
 }
 

@@ -73,6 +73,14 @@ Status LinkPair::announce_segment(RegionId number, const SegmentMemory& memory) 
   return announced;
 }
 
+void LinkPair::retire_segment(RegionId number) {
+  beside([&] { host->retire_segment(number); }, [this] { poll(); });
+}
+
+void LinkPair::retire_range(RegionId range, std::uint32_t generation) {
+  beside([&] { host->retire_range(range, generation); }, [this] { poll(); });
+}
+
 void OverEveryLink::expect_usable() {
   const auto sent = pattern(100, 77);
   auto back = pattern(100, 78);

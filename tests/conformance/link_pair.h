@@ -68,6 +68,9 @@ class LinkPair {
   // ---- both ends
   Status announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length);
   Status announce_segment(RegionId number, const SegmentMemory& memory);
+  // Where the host takes keys away it waits for the agent to let go of them.
+  void retire_segment(RegionId number);
+  void retire_range(RegionId range, std::uint32_t generation);
 
  private:
   std::uint64_t next_token_ = 1'000'000;
@@ -79,12 +82,15 @@ struct LinkKind {
   bool ranges = true;        // application memory is readable where it lies
   bool descriptors = false;  // can be handed over
   bool real_time = false;
+  bool pinned = false;       // what was announced stays readable as it was, even if the program unmaps it
   std::function<std::unique_ptr<LinkPair>()> connect;
   std::function<std::unique_ptr<LinkPair>()> connect_doomed;
 };
 std::ostream& operator<<(std::ostream& out, const LinkKind& kind);
 
 [[nodiscard]] std::vector<LinkKind> every_link();
+// An address of this machine that belongs to an RDMA device; where there is none, why.
+[[nodiscard]] Result<std::string> rdma_address();
 [[nodiscard]] std::vector<LinkKind> links_where(bool (*holds)(const LinkKind& kind));
 [[nodiscard]] inline std::string kind_name(const testing::TestParamInfo<LinkKind>& info) { return info.param.name; }
 

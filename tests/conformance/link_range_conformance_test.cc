@@ -101,6 +101,7 @@ TEST_P(RangeConformance, PiecesThatAdjoinAndPiecesThatOverlap) {
 }
 
 TEST_P(RangeConformance, OffsetsBeyondFourGibibytes) {
+  if (GetParam().pinned) GTEST_SKIP() << "announcing 9 GiB would pin them";
   const Mapping array(9ull << 30);
   ASSERT_TRUE(pair->announce_range(1, 1, array.data(), array.length()));
   std::vector<ReadPiece> pieces;
@@ -175,7 +176,7 @@ TEST_P(RangeConformance, AWithdrawnRangeIsStale) {
   expect_error(agent().detach_range(7, 1), Error::unannounced);
   std::vector<std::byte> seen(1000);
   ASSERT_TRUE(pair->read({6, 1, 0, seen.data(), 1000}));
-  host().retire_range(6, 1);
+  pair->retire_range(6, 1);
   ASSERT_TRUE(agent().detach_range(6, 1));
   expect_error(pair->read({6, 1, 0, seen.data(), 1000}), Error::stale);
   expect_error(agent().detach_range(6, 1), Error::unannounced);
@@ -193,6 +194,7 @@ TEST_P(RangeConformance, AnEmptyRange) {
 }
 
 TEST_P(RangeConformance, MemoryThatIsGoneFailsItsReadAndNothingElse) {
+  if (GetParam().pinned) GTEST_SKIP() << "pinned memory does not go: PinnedConformance says what happens";
   const Mapping array(3 * page_bytes);
   std::fill_n(array.data(), array.length(), std::byte{4});
   const auto other = pattern(100, 9);
@@ -218,6 +220,7 @@ TEST_P(RangeConformance, MemoryThatIsGoneFailsItsReadAndNothingElse) {
 }
 
 TEST_P(RangeConformance, MemoryThatMayNotBeReadIsUnreadable) {
+  if (GetParam().pinned) GTEST_SKIP() << "pinned memory is read whatever the program's own rights are";
   const Mapping array(2 * page_bytes);
   array.data()[0] = std::byte{6};
   ASSERT_TRUE(pair->announce_range(6, 1, array.data(), array.length()));
@@ -250,6 +253,41 @@ TEST_P(RangeConformance, ManyRanges) {
   for (std::uint32_t i = 0; i < count; ++i) pieces.push_back({i, i + 1, 0, bytes(&seen[i]), 8});
   ASSERT_TRUE(pair->read(pieces));
   EXPECT_EQ(seen, values);
+}
+
+class PinnedConformance : public OverEveryLink {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PinnedConformance);
+INSTANTIATE_TEST_SUITE_P(, PinnedConformance,
+                         testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.pinned; })), kind_name);
+
+TEST_P(PinnedConformance, MemoryThatIsUnmappedIsReadAsItWas) {
+  const Mapping array(3 * page_bytes);
+  std::fill_n(array.data(), array.length(), std::byte{4});
+  ASSERT_TRUE(pair->announce_range(6, 1, array.data(), array.length()));
+  array.drop(page_bytes, page_bytes);
+  std::vector<std::byte> seen(array.length());
+  ASSERT_TRUE(pair->read({6, 1, 0, seen.data(), seen.size()}));
+  EXPECT_TRUE(std::ranges::all_of(seen, [](std::byte b) { return b == std::byte{4}; }));
+  // Where nothing is mapped nothing can be pinned: the lowest pages of an address space never are.
+  expect_error(host().announce_range(7, 1, reinterpret_cast<const void*>(page_bytes), page_bytes), Error::unreadable);
+  expect_usable();
+}
+
+TEST_P(PinnedConformance, ReadsUnderWayEndBeforeTheirRangeDoes) {
+  std::vector<std::byte> array = pattern(1 << 20, 1), seen(16 << 20);
+  ASSERT_TRUE(pair->announce_range(6, 1, array.data(), array.size()));
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    const ReadPiece piece{6, 1, 0, seen.data() + (i << 20), array.size()};
+    agent().read(i, std::span(&piece, 1));
+  }
+  pair->retire_range(6, 1);
+  std::ranges::fill(array, std::byte{0});  // the program's again: no read may see this
+  for (std::uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(pair->finish(LinkEvent::Kind::read_done, i));
+  const auto expected = pattern(1 << 20, 1);
+  for (std::uint64_t i = 0; i < 16; ++i)
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), seen.begin() + static_cast<std::ptrdiff_t>(i << 20))) << "read " << i;
+  expect_error(pair->read({6, 1, 0, seen.data(), 1}), Error::stale);
+  expect_usable();
 }
 
 class StagedConformance : public OverEveryLink {};

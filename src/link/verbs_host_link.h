@@ -1,0 +1,82 @@
+// The host's end over RDMA: registers what is announced and is done; its card serves the agent. No thread. Read
+// verbs_link.h and verbs_connection.h first.
+//
+// Segments are registered for remote reads and writes, ranges for remote reads. A key ends in this order: the agent is
+// told (`withdraw`), it answers once nothing that uses the key is under way, then the region is deregistered. An agent
+// that does not answer within a second loses the key all the same, and its queue pair with the first request that
+// uses it. When the agent is lost the queue pair goes before anything else: from then on nobody reads or
+// writes here, and memory that was leased is the program's.
+//
+// Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "link/control_socket.h"
+#include "link/link.h"
+#include "link/verbs_connection.h"
+
+namespace offpath::link {
+
+class VerbsHostLink final : public HostLink {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<VerbsHostLink>> create(ControlSocket socket, VerbsConnection connection,
+                                                                     SegmentMemory channel_segment, wire::Welcome welcome,
+                                                                     TimeNs deadline);
+  ~VerbsHostLink() override;
+
+  const LinkTraits& traits() const override { return traits_; }
+  const wire::Welcome& welcome() const override { return welcome_; }
+  MutableBytes channel_memory() override { return channel_segment_.bytes(); }
+  Result<SegmentMemory> allocate(std::uint64_t length) override;
+  Status announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) override;
+  void retire_segment(RegionId segment) override;
+  Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                       std::uint64_t length) override;
+  void retire_range(RegionId range, std::uint32_t generation) override;
+  void wake() override;
+  void wait(TimeNs deadline) override;
+  int event_fd() const override { return events_.get(); }
+  Status look() override;
+  Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) override;
+  Status offer(std::uint64_t number, int fd) override;
+  void abandon() override;
+  void close() override;
+
+ private:
+  struct Registered {
+    std::uint32_t generation;
+    MemoryRegion region;  // null: nothing to register
+  };
+
+  VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
+
+  [[nodiscard]] Status register_segment(RegionId segment, const SegmentMemory& memory);
+  void withdraw(RegionId region, std::uint32_t generation);
+  [[nodiscard]] Status take_frames();
+  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
+  [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
+  [[nodiscard]] tl::unexpected<Failure> lose(Failure why);
+  void end_connection() noexcept;
+
+  ControlSocket socket_;
+  VerbsConnection connection_;
+  SegmentMemory channel_segment_;
+  std::map<RegionId, Registered> registered_;  // segments and ranges, the channel segment among them
+  wire::Welcome welcome_;
+  LinkTraits traits_;
+  Fd events_;  // an epoll of the socket
+  const pid_t owner_ = getpid();
+  std::vector<RegionId> acknowledged_;                // segments, until announce_segment asks
+  std::vector<RegionId> given_up_;                    // those nobody will ask for
+  std::optional<wire::Withdrawal> withdrawn_;         // the newest answer
+  std::atomic<bool> output_waits_ = false;            // wait() runs without the channel's lock
+  std::optional<Failure> lost_;
+};
+
+}  // namespace offpath::link
