@@ -20,12 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from . import __version__
 from .errors import Error, NotFound, Timeout
 from .pool import Pool
 from .session import Info, Session, connect
 
-BYTES = 64 << 20  # takes the agent some milliseconds to read, the peer some microseconds to stop
+# What the stopped program posts takes the agent some milliseconds to read, and the program some microseconds to stop.
+BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 20
+READING_S = 0.2  # on a slow link, no more than the agent reads in about this time
 SILENCE_S = 2.0  # how long a stopped program's frame is waited for
 
 # Run by the program that is stopped: says it is there, posts when told, says whether the agent was done before it
@@ -124,12 +129,25 @@ def peer_process(address: str, name: str, rows: int) -> Iterator[subprocess.Pope
         peer.communicate()
 
 
+def bytes_to_read(session: Session, name: str) -> int:
+    """How much the stopped program shall post, by how long the agent takes to read the first MiB of this one."""
+    values = np.zeros(BYTES_MIN // 8, dtype=np.int64)
+    schema = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+    with session.stream(name, schema, rows_max=len(values)) as stream:
+        began = time.monotonic()
+        stream.send({"value": values}, key="first").wait_stored(30.0)
+        seconds = time.monotonic() - began
+    session.pool(f"local:/{name}").drop()
+    most = min(BYTES_MAX, session.info.memory_bytes_max // 16)
+    return max(min(int(BYTES_MIN * READING_S / seconds), most), BYTES_MIN)
+
+
 def silence_peer(diagnosis: Diagnosis, session: Session, address: str) -> None:
     """The proof. Without help of the peer the frame arrives, or it does not until the peer goes on."""
     name = f"offpath-doctor-{secrets.token_hex(4)}"
-    rows = min(BYTES, session.info.memory_bytes_max // 16) // 8
     pool = session.pool(f"local:/{name}")
     try:
+        rows = bytes_to_read(session, f"{name}-first") // 8
         with peer_process(address, name, rows) as peer:
             if peer.stdout.readline().strip() != "ready":
                 peer.kill()

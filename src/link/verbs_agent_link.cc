@@ -533,6 +533,7 @@ Status VerbsAgentLink::let_go(Bytes payload) {
   OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(payload));
   if (withdrawal.region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
   if (leaving_.size() >= leaving_max) return fail(Error::protocol, "more than {} withdrawals at a time", leaving_max);
+  const std::uint64_t before = first_without(withdrawal);
   if (wire::is_segment(withdrawal.region)) {
     if (const Region* region = regions_.find(withdrawal.region); region != nullptr) {
       segment_bytes_ -= region->length;
@@ -545,8 +546,24 @@ Status VerbsAgentLink::let_go(Bytes payload) {
     std::uint32_t& gone = range_gone_[withdrawal.region];
     gone = std::max(gone, withdrawal.generation);
   }
-  leaving_.push_back({next_number_, withdrawal});
+  leaving_.push_back({before, withdrawal});
   return {};
+}
+
+// The number from which on no operation under way uses the memory. Where its key is not known (the range was announced
+// anew meanwhile), any may.
+std::uint64_t VerbsAgentLink::first_without(const wire::Withdrawal& withdrawal) const {
+  const Region* region = regions_.find(withdrawal.region);
+  if (region == nullptr || region->generation != withdrawal.generation) return next_number_;
+  const auto uses = [key = region->key](const Operation& operation) {
+    return std::ranges::find(operation.pieces, key, &Piece::key) != operation.pieces.end();
+  };
+  std::uint64_t first = 0;
+  for (const Chain& chain : chains_)
+    if (chain.last && uses(*chain.operation)) first = chain.operation->number + 1;
+  for (const Operation* operation : waiting_)
+    if (uses(*operation)) first = operation->number + 1;
+  return first;
 }
 
 // Operations end in the order they began, so the oldest one tells of all.

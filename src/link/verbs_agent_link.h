@@ -110,6 +110,7 @@ class VerbsAgentLink final : public AgentLink {
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status take_segment(Bytes payload);
   [[nodiscard]] Status let_go(Bytes payload);
+  [[nodiscard]] std::uint64_t first_without(const wire::Withdrawal& withdrawal) const;
   [[nodiscard]] Status tell_withdrawn();
   void watch();
   void lose(Failure why);

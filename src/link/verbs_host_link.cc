@@ -92,7 +92,7 @@ Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& me
   }
 }
 
-void VerbsHostLink::retire_segment(RegionId segment) { withdraw(segment, 0); }
+void VerbsHostLink::retire_segment(RegionId segment) { (void)withdraw(segment, 0); }
 
 Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
   if (lost_) return tl::unexpected<Failure>(*lost_);
@@ -103,27 +103,34 @@ Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_
     region = std::move(*made);
   }
   const std::uint32_t key = region ? region->rkey : 0;
-  if (const auto before = registered_.find(range); before != registered_.end()) withdraw(range, before->second.generation);
+  if (const auto before = registered_.find(range); before != registered_.end()) retire_range(range, before->second.generation);
   registered_.insert_or_assign(range, Registered{generation, std::move(region)});
   return key;
 }
 
-void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) { withdraw(range, generation); }
+void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) {
+  if (!withdraw(range, generation)) return;
+  const auto still_used = [&] {
+    return std::ranges::find_if(leaving_, [&](const auto& each) {
+      return each.first == range && each.second.generation == generation;
+    });
+  };
+  const TimeNs deadline = deadline_after(monotonic_ns(), withdraw_wait_ns);
+  while (look() && still_used() != leaving_.end() && monotonic_ns() < deadline) wait(deadline);
+  if (const auto at = still_used(); at != leaving_.end()) leaving_.erase(at);
+}
 
-void VerbsHostLink::withdraw(RegionId region, std::uint32_t generation) {
+// Fails where there is nothing to wait for.
+Status VerbsHostLink::withdraw(RegionId region, std::uint32_t generation) {
+  if (lost_) return tl::unexpected<Failure>(*lost_);
   const auto at = registered_.find(region);
-  if (lost_ || at == registered_.end() || at->second.generation != generation) return;
+  if (at == registered_.end() || at->second.generation != generation)
+    return fail(Error::stale, "region {:#x} is not announced as generation {}", region, generation);
+  leaving_.emplace_back(region, std::move(at->second));
+  registered_.erase(at);
   std::vector<std::byte> payload;
   wire::encode(wire::Withdrawal{region, generation}, payload);
-  const TimeNs deadline = deadline_after(monotonic_ns(), withdraw_wait_ns);
-  withdrawn_.reset();
-  if (send(ControlType::withdraw, payload)) {
-    while (look() && monotonic_ns() < deadline) {
-      if (withdrawn_ && withdrawn_->region == region && withdrawn_->generation == generation) break;
-      wait(deadline);
-    }
-  }
-  registered_.erase(region);
+  return send(ControlType::withdraw, payload);
 }
 
 // ---- the control socket
@@ -176,7 +183,11 @@ Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
       return {};
     }
     case ControlType::withdrawn: {
-      OFP_ASSIGN(withdrawn_, wire::decode_withdrawal(frame.payload));
+      OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(frame.payload));
+      const auto at = std::ranges::find_if(leaving_, [&](const auto& each) {
+        return each.first == withdrawal.region && each.second.generation == withdrawal.generation;
+      });
+      if (at != leaving_.end()) leaving_.erase(at);  // else retire_range has waited long enough
       return {};
     }
     case ControlType::refusal: {
@@ -201,6 +212,7 @@ Status VerbsHostLink::send(ControlType type, Bytes payload) {
 void VerbsHostLink::end_connection() noexcept {
   connection_.break_off();
   registered_.clear();
+  leaving_.clear();
   connection_.close();
 }
 
@@ -224,7 +236,9 @@ void VerbsHostLink::abandon() {
   if (lost_ && lost_->code == Error::forked) return;
   connection_.abandon();
   for (auto& [id, registered] : registered_) (void)registered.region.release();
+  for (auto& [id, registered] : leaving_) (void)registered.region.release();
   registered_.clear();
+  leaving_.clear();
   socket_.close();
   events_.reset();
   lost_ = Failure{Error::forked, "this channel belongs to the parent process; connect anew"};

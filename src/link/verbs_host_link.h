@@ -2,9 +2,10 @@
 // verbs_link.h and verbs_connection.h first.
 //
 // Segments are registered for remote reads and writes, ranges for remote reads. A key ends in this order: the agent is
-// told (`withdraw`), it answers once nothing that uses the key is under way, then the region is deregistered. An agent
-// that does not answer within a second loses the key all the same, and its queue pair with the first request that
-// uses it. When the agent is lost the queue pair goes before anything else: from then on nobody reads or
+// told (`withdraw`), it answers once nothing that uses the key is under way, then the region is deregistered. A segment
+// is the link's own memory, so nobody waits for that: its pages are kept until the answer. A range is the program's, which
+// gets it back when retire_range returns; an agent that does not answer within a second loses the key all the
+// same, and its queue pair with the first request that uses it. When the agent is lost the queue pair goes before anything else: from then on nobody reads or
 // writes here, and memory that was leased is the program's.
 //
 // Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "link/control_socket.h"
@@ -57,7 +59,7 @@ class VerbsHostLink final : public HostLink {
   VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
 
   [[nodiscard]] Status register_segment(RegionId segment, const SegmentMemory& memory);
-  void withdraw(RegionId region, std::uint32_t generation);
+  [[nodiscard]] Status withdraw(RegionId region, std::uint32_t generation);
   [[nodiscard]] Status take_frames();
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
@@ -74,7 +76,7 @@ class VerbsHostLink final : public HostLink {
   const pid_t owner_ = getpid();
   std::vector<RegionId> acknowledged_;                // segments, until announce_segment asks
   std::vector<RegionId> given_up_;                    // those nobody will ask for
-  std::optional<wire::Withdrawal> withdrawn_;         // the newest answer
+  std::vector<std::pair<RegionId, Registered>> leaving_;  // withdrawn; the agent has not answered yet
   std::atomic<bool> output_waits_ = false;            // wait() runs without the channel's lock
   std::optional<Failure> lost_;
 };

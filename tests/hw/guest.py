@@ -1,0 +1,180 @@
+"""Guests with an RDMA device, for machines that have none: QEMU's software emulation, Debian's kernel, soft-RoCE.
+
+A guest is the kernel of Debian's package (unpacked, never installed), an initramfs of busybox and a few kernel
+modules, and this machine's root directory, read-only, over virtio-9p. So whatever was built here runs there as it is.
+It has a share that it may write to, boots in a few seconds, runs one script, and powers itself off.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# In the order in which they are loaded; what they depend on comes before them by itself.
+MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")
+
+INIT = """#!/bin/sh
+# Loads what the guest needs, then runs its script in this machine's own root directory.
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+echo 4 >/proc/sys/kernel/printk
+for module in $(cat /modules); do insmod "$module" || echo "guest: $module was not loaded"; done
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /root || echo 'guest: no root directory'
+for folder in proc sys dev; do mount --bind "/$folder" "/root/$folder"; done
+mkdir -p /root/dev/shm
+for folder in tmp run var/tmp dev/shm; do mount -t tmpfs tmpfs "/root/$folder"; done
+mkdir /root/run/out
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,access=any out /root/run/out || echo 'guest: no results'
+hostname "guest$(cat /root/run/out/number)"
+ulimit -l unlimited
+chroot /root /bin/bash /run/out/script.sh >/dev/ttyS0 2>&1
+echo $? >/root/run/out/exit
+sync
+poweroff -f
+"""
+
+
+# Large frames make large RDMA packets, and so fewer of them to emulate.
+SET_UP = """
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+ip link set lo up
+ip link set eth0 mtu 9000
+ip address add 10.77.0.{number}/24 dev eth0
+ip link set eth0 up
+rdma link add rxe0 type rxe netdev eth0
+"""
+
+
+class GuestError(RuntimeError):
+    """The guest could not be built or did not do what it was told."""
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """The output of a command that has to succeed."""
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise GuestError(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def unpack_kernel(folder: Path) -> tuple[Path, str]:
+    """Where Debian's kernel lies unpacked, and its version. Downloads it the first time."""
+    found = sorted(folder.glob("boot/vmlinuz-*"))
+    if not found:
+        # The flavour for clouds has no rdma_rxe.
+        depends = run("apt-cache", "depends", "linux-image-amd64")
+        package = next(line.split()[-1] for line in depends.splitlines() if "Depends: linux-image" in line)
+        download = folder.with_name("download")
+        shutil.rmtree(download, ignore_errors=True)
+        download.mkdir(parents=True)
+        run("apt-get", "download", "-q", package, cwd=download)
+        run("dpkg-deb", "-x", next(download.glob("*.deb")), folder)
+        shutil.rmtree(download)
+        found = sorted(folder.glob("boot/vmlinuz-*"))
+    version = found[-1].name.removeprefix("vmlinuz-")
+    if not (folder / "lib/modules" / version / "modules.dep.bin").exists():
+        run("depmod", "-b", folder, version)
+    return found[-1], version
+
+
+def build_initramfs(kernel: Path, version: str, target: Path) -> None:
+    """busybox, the modules in their order, and /init."""
+    tree = target.with_suffix(".tree")
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in ("bin", "proc", "sys", "dev", "root", "lib"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy(shutil.which("busybox") or "/bin/busybox", tree / "bin/busybox")
+    for name in ("sh", "mount", "insmod", "echo", "cat", "mkdir", "chroot", "sync", "poweroff", "hostname"):
+        (tree / "bin" / name).symlink_to("busybox")
+    order: list[str] = []
+    for module in MODULES:
+        for line in run("/sbin/modprobe", "-d", kernel, "-S", version, "--show-depends", module).splitlines():
+            kind, _, path = line.partition(" ")
+            if kind == "insmod" and path.strip() not in order:
+                order.append(path.strip())
+    for path in order:
+        shutil.copy(path, tree / "lib" / Path(path).name)
+    (tree / "modules").write_text("".join(f"/lib/{Path(path).name}\n" for path in order))
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+    packed = subprocess.run(
+        ["cpio", "-o", "-H", "newc", "--quiet"], input=names.encode(), cwd=tree, capture_output=True, check=True
+    ).stdout
+    target.write_bytes(gzip.compress(packed, 1))
+    shutil.rmtree(tree)
+
+
+def prepare(folder: Path) -> tuple[Path, Path]:
+    """The kernel and the initramfs below `folder`, made if they are not there."""
+    kernel = folder / "kernel"
+    image, version = unpack_kernel(kernel)
+    initramfs = folder / f"initramfs-{version}.gz"
+    if not initramfs.exists() or initramfs.stat().st_mtime < Path(__file__).stat().st_mtime:
+        build_initramfs(kernel, version, initramfs)
+    return image, initramfs
+
+
+@dataclass
+class Guest:
+    """One guest. `network` is QEMU's -netdev without its id; `number` makes hardware addresses differ."""
+
+    folder: Path
+    script: str
+    number: int = 1
+    network: str = "user,restrict=on"
+    memory_mb: int = 2048
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def out(self) -> Path:
+        return self.folder / f"out{self.number}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"guest{self.number}.log"
+
+    def start(self) -> None:
+        image, initramfs = prepare(self.folder)
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        (self.out / "script.sh").write_text(SET_UP.format(number=self.number) + self.script)
+        (self.out / "number").write_text(str(self.number))
+        command = [
+            "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
+            "-m", str(self.memory_mb), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-kernel", str(image), "-initrd", str(initramfs),
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on",
+            "-serial", "stdio",
+            "-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
+            "-virtfs", f"local,path={self.out},mount_tag=out,security_model=none",
+            "-netdev", f"{self.network},id=net",
+            "-device", f"virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:{self.number:02x}",
+            "-device", "virtio-rng-pci",
+        ]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.log.open("wb"), stderr=subprocess.STDOUT
+        )
+
+    def wait(self, seconds: float) -> int:
+        """The exit code of the guest's script; kills the guest if it takes longer."""
+        assert self.process is not None
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise GuestError(f"the guest was not done after {seconds:.0f} s; see {self.log}") from None
+        code = self.out / "exit"
+        if not code.exists():
+            raise GuestError(f"the guest ended without a result; see {self.log}")
+        return int(code.read_text())
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,173 @@
+"""What runs where there is an RDMA device: the link's conformance suite, the doctor, the move service.
+
+Usage: rdma_checks.py OUT. Writes one line of JSON for each check to OUT/results. The device's own counters say how many
+RDMA packets it sent: a link that quietly went another way would not move them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import offpath
+import pyarrow as pa
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+DEVICE = next(iter(sorted(Path("/sys/class/infiniband").glob("*/ports/1"))), None)
+# Of soft-RoCE, and of cards.
+COUNTERS = (
+    ("hw_counters/sent_pkts", "hw_counters/rcvd_pkts"),
+    ("counters/port_xmit_packets", "counters/port_rcv_packets"),
+)
+PACKET_BYTES_MAX = 4096  # the largest MTU of InfiniBand; Ethernet with 1500 bytes gives 1024
+
+
+def packets() -> tuple[int, int]:
+    """RDMA packets sent and received so far."""
+    for sent, received in COUNTERS:
+        if (DEVICE / sent).exists():
+            return int((DEVICE / sent).read_text()), int((DEVICE / received).read_text())
+    raise Failed(f"{DEVICE} has no packet counters")
+
+
+class Failed(Exception):
+    """What was expected and what came, in a sentence."""
+
+
+def expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise Failed(what)
+
+
+def address_of_device() -> str:
+    """Of the network interface that the RDMA device belongs to."""
+    interface = (DEVICE / "gid_attrs/ndevs/0").read_text().strip()
+    shown = json.loads(subprocess.run(["ip", "-j", "addr", "show", interface], capture_output=True, check=True).stdout)
+    return next(each["local"] for each in shown[0]["addr_info"] if each["family"] == "inet")
+
+
+def start_agent(key: Path) -> tuple[offpath.Agent, str]:
+    """An agent that listens for RDMA, and its address."""
+    agent = offpath.Agent.start(
+        listen=[f"verbs:{address_of_device()}:0"],
+        settings={"security.key_file": key, "security.insecure_network": True},
+        timeout=60.0,
+    )
+    return agent, next(address for address in agent.addresses if address.startswith("verbs:"))
+
+
+def conformance(out: Path, key: Path) -> str:
+    """Every test of the suite that runs over verbs."""
+    program = BUILD / "tests" / "link_conformance_test"
+    done = subprocess.run(
+        [program, "--gtest_filter=*verbs*:EveryLink.*", f"--gtest_output=json:{out}/conformance.json"],
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    (out / "conformance.log").write_text(done.stdout + done.stderr)
+    passed = re.search(r"\[  PASSED  \] (\d+) tests?", done.stdout)
+    expect(done.returncode == 0 and passed is not None, f"the suite failed (exit code {done.returncode})")
+    expect(int(passed[1]) >= 40, f"only {passed[1]} tests ran over verbs")
+    skipped = re.search(r"\[  SKIPPED \] (\d+) tests?", done.stdout)
+    return f"{passed[1]} tests passed, {skipped[1] if skipped else 0} do not apply"
+
+
+def doctor(out: Path, key: Path) -> str:
+    """Says that the agent reads one-sided, and proves it by a program that is stopped while it is read."""
+    agent, address = start_agent(key)
+    with agent:
+        done = subprocess.run(
+            [sys.executable, "-m", "offpath", "doctor", "--agent", address, "--json"],
+            capture_output=True, text=True, timeout=200, check=False, env={**os.environ, "OFFPATH_KEY_FILE": str(key)},
+        )  # fmt: skip
+        (out / "doctor.json").write_text(done.stdout + done.stderr + agent.log)
+    findings = {each["name"]: each["value"] for each in json.loads(done.stdout)["findings"]}
+    expect(findings["link"] == "verbs", f"the link is {findings['link']}, wanted is verbs")
+    expect(findings["reads"] == "one-sided", f"reads are {findings['reads']}, wanted is one-sided")
+    expect(findings["library threads"] == 0, f"the library runs {findings['library threads']} threads, wanted are none")
+    silence = findings["silenced peer"]
+    expect(silence == "stopped while the agent read from it; its frame arrived", f"the silenced peer: {silence}")
+    return f"one-sided, no thread in the program; a program that was {silence}"
+
+
+def moves(out: Path, key: Path) -> str:
+    """Arrays of all sizes go out and come back bit for bit, and their bytes crossed as RDMA packets."""
+    identifier = pa.field("id", pa.int64(), nullable=False)
+    schema = pa.schema([identifier, pa.field("x", pa.list_(pa.float64(), 3), nullable=False)])
+    agent, address = start_agent(key)
+    with agent, offpath.connect(address, key_file=key) as session:
+        expect(session.info.one_sided and session.info.link == "verbs", f"the link is {session.info.link}")
+        stream = session.stream("particles", schema, rows_max=300_000)
+        pool = session.pool("local:/particles")
+        random = np.random.default_rng(20260101)
+        total = 0
+        sent_before, received_before = packets()
+        for number, rows in enumerate((1, 7, 100, 4_096, 65_537, 300_000)):
+            ids = random.integers(0, 2**62, rows)
+            x = random.normal(size=(rows, 3))
+            stream.send({"id": ids, "x": x}, key=(f"step{number}", "rank0")).wait_stored(60.0)
+            table = pool.get(f"step{number}", "rank0", timeout=60.0)
+            expect(table.num_rows == rows, f"{table.num_rows} rows came back, {rows} were sent")
+            back = table["x"].combine_chunks().flatten().to_numpy().reshape(rows, 3)
+            expect(np.array_equal(table["id"].to_numpy(), ids), f"ids of {rows} rows came back changed")
+            expect(back.tobytes() == x.tobytes(), f"positions of {rows} rows came back changed")
+            total += 2 * (ids.nbytes + x.nbytes)  # there and back
+        sent, received = (now - before for now, before in zip(packets(), (sent_before, received_before), strict=True))
+    least = total // PACKET_BYTES_MAX
+    expect(sent >= least, f"{sent} RDMA packets were sent, {total} bytes need {least} at least")
+    return f"{total / 1e6:.1f} MB there and back, bit for bit; {sent} RDMA packets sent, {received} received"
+
+
+def example(out: Path, key: Path) -> str:
+    """The example in C, with nothing changed but the agent's address."""
+    agent, address = start_agent(key)
+    with agent:
+        before = packets()[0]
+        done = subprocess.run(
+            [BUILD / "examples" / "particles_c"], capture_output=True, text=True, timeout=100, check=False,
+            env={**os.environ, "OFFPATH_AGENT": address, "OFFPATH_KEY_FILE": str(key)},
+        )  # fmt: skip
+        sent = packets()[0] - before
+    expect(done.returncode == 0 and "step4: 10000 rows" in done.stdout, f"the example failed: {done.stderr.strip()}")
+    expect(sent > 0, "no RDMA packet was sent")
+    return f"{sent} RDMA packets"
+
+
+CHECKS: tuple[Callable[[Path, Path], str], ...] = (doctor, moves, example, conformance)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    if DEVICE is None:
+        sys.exit("no RDMA device: /sys/class/infiniband is empty")
+    directory = Path(tempfile.mkdtemp())
+    key = directory / "key"
+    key.write_text(secrets.token_hex(32))
+    key.chmod(0o600)
+    with (out / "results").open("w") as results:
+        for check in CHECKS:
+            began = time.monotonic()
+            sent = packets()[0]
+            try:
+                passed, detail = True, check(out, key)
+            except Exception as error:  # whatever it was, the other checks still run
+                passed, detail = False, f"{type(error).__name__}: {error}"
+            entry = {
+                "name": check.__name__, "passed": passed, "detail": detail,
+                "seconds": round(time.monotonic() - began, 1), "packets": packets()[0] - sent,
+            }  # fmt: skip
+            results.write(json.dumps(entry) + "\n")
+            results.flush()
+
+
+if __name__ == "__main__":
+    main()

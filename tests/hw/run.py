@@ -1,0 +1,83 @@
+"""Runs everything that needs an RDMA device, in guests that have one, and says what came of it.
+
+Usage: ./dev hw [--here]. --here: on this machine's own RDMA device instead. Ends with one line for each
+check and `offpath: N passed, N failed`; exits 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from guest import Guest, GuestError, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "hw"
+CHECKS_SECONDS_MAX = 480  # of the guest with one machine
+
+Result = dict[str, object]
+
+
+def read_results(path: Path) -> list[Result]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def one_guest() -> list[Result]:
+    """Host and agent in one guest, over its RDMA device."""
+    script = f"cd {ROOT}\nexec {sys.executable} tests/hw/rdma_checks.py /run/out\n"
+    guest = Guest(FOLDER, script)
+    began = time.monotonic()
+    guest.start()
+    ended = ""
+    try:
+        code = guest.wait(CHECKS_SECONDS_MAX)
+        if code != 0:
+            ended = f"the checks ended with exit code {code}; see {guest.log.relative_to(ROOT)}"
+    except GuestError as error:
+        ended = str(error)
+    finally:
+        guest.kill()
+    results = read_results(guest.out / "results")
+    if ended or not results:
+        results.append({
+            "name": "guest", "passed": False, "detail": ended or "the guest reported nothing",
+            "seconds": time.monotonic() - began,
+        })  # fmt: skip
+    return results
+
+
+def this_machine() -> list[Result]:
+    out = FOLDER / "here"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    subprocess.run([sys.executable, ROOT / "tests/hw/rdma_checks.py", out], cwd=ROOT, check=True)
+    return read_results(out / "results")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev hw", description="everything that needs an RDMA device")
+    parser.add_argument("--here", action="store_true", help="on this machine's own RDMA device, without a guest")
+    arguments = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if not arguments.here:
+        try:
+            prepare(FOLDER)
+        except GuestError as error:
+            print(f"hw: skipped, there is no kernel for a guest: {error}")
+            return 0
+    results = this_machine() if arguments.here else one_guest()
+    for result in results:
+        word = "passed" if result["passed"] else "FAILED"
+        print(f"{result['name']:<22} {word} {result['seconds']:6.1f} s  {result['detail']}")
+    failed = sum(not result["passed"] for result in results)
+    print(f"offpath: {len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
