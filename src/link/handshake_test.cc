@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <fstream>
 #include <random>
 
 #include "link/connected_pair.h"
@@ -88,6 +89,30 @@ TEST(Connecting, ToSomethingElseIsAnError) {
     EXPECT_EQ(connected.error().code, answer.empty() ? Error::peer_lost : Error::protocol) << connected.error().message;
     EXPECT_NE(connected.error().message.find(agent.address.text()), std::string::npos) << connected.error().message;
   }
+}
+
+TEST(Connecting, WithoutAnRdmaDeviceBothSidesSayWhatToDo) {
+  Address address = *Address::parse("verbs:127.0.0.1:0");
+  if (check_verbs(address)) GTEST_SKIP() << "this machine has an RDMA device";
+  const auto listening = listen_at(address, false);
+  ASSERT_FALSE(listening);
+  EXPECT_EQ(listening.error().code, Error::unsupported);
+
+  // An agent whose device went away after it began to listen.
+  TestAgent agent{"tcp:127.0.0.1:0"};
+  agent.address.kind = Address::Kind::verbs;
+  TestDirectory directory;
+  HostOptions options;
+  options.key_file = directory.file("key");
+  std::ofstream(options.key_file) << "a key for this test only, long enough";
+  ASSERT_EQ(chmod(options.key_file.c_str(), 0600), 0);
+  agent.policy.key = std::move(*SharedKey::load(options.key_file));
+  auto [host, arrival] = agent.meet(options);
+  EXPECT_EQ(arrival.link, nullptr);
+  EXPECT_EQ(arrival.failure.code, Error::unsupported) << arrival.failure.message;
+  ASSERT_FALSE(host);
+  EXPECT_EQ(host.error().code, Error::unsupported);
+  EXPECT_NE(host.error().message.find(arrival.failure.message), std::string::npos) << host.error().message;
 }
 
 TEST(Connecting, ChecksItsOptions) {

@@ -318,11 +318,12 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
 }
 
 Status check_verbs(const Address& address) {
-  OFP_ASSIGN(VerbsConnection connection, open_connection());
+  OFP_ASSIGN(const VerbsCallsPtr calls, load_verbs());
   int count = 0;
-  ibv_device** devices = connection.calls->ibv_get_device_list(&count);
-  if (devices != nullptr) connection.calls->ibv_free_device_list(devices);
+  ibv_device** devices = calls->ibv_get_device_list(&count);
+  if (devices != nullptr) calls->ibv_free_device_list(devices);
   if (count == 0) return fail(Error::unsupported, "{}: this machine has no RDMA device: {}", address.text(), next_step);
+  OFP_ASSIGN(VerbsConnection connection, open_connection());
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE;

@@ -101,8 +101,9 @@ ofp = ctypes.CDLL({library!r})
 channel, error = ctypes.c_void_p(), ctypes.create_string_buffer(512)
 assert ofp.ofp_connect({agent.address!r}.encode(), None, ctypes.byref(channel), error) == 0, error.raw
 assert ofp.ofp_probe(channel, ctypes.c_int64(10**10), None, None, error) == 0, error.raw
-print(resident() - before, len(os.listdir("/proc/self/task")))
+rdma = sum(name in open("/proc/self/maps").read() for name in ("libibverbs", "librdmacm"))
+print(resident() - before, len(os.listdir("/proc/self/task")), rdma)
 """
-    grown_kib, threads = output(sys.executable, "-S", "-c", program).split()
-    assert int(threads) == 1
+    grown_kib, threads, rdma_libraries = output(sys.executable, "-S", "-c", program).split()
+    assert int(threads) == 1 and int(rdma_libraries) == 0
     assert int(grown_kib) <= 8 * 1024  # with ctypes' share; bench_host_memory measures the library alone
