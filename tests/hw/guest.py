@@ -24,16 +24,16 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 echo 4 >/proc/sys/kernel/printk
 for module in $(cat /modules); do insmod "$module" || echo "guest: $module was not loaded"; done
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /root || echo 'guest: no root directory'
-for folder in proc sys dev; do mount --bind "/$folder" "/root/$folder"; done
-mkdir -p /root/dev/shm
-for folder in tmp run var/tmp dev/shm; do mount -t tmpfs tmpfs "/root/$folder"; done
-mkdir /root/run/out
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,access=any out /root/run/out || echo 'guest: no results'
-hostname "guest$(cat /root/run/out/number)"
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /machine || echo 'guest: no root directory'
+for folder in proc sys dev; do mount --bind "/$folder" "/machine/$folder"; done
+mkdir -p /machine/dev/shm
+for folder in tmp run var/tmp dev/shm; do mount -t tmpfs tmpfs "/machine/$folder"; done
+mkdir /machine/run/out
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,access=any out /machine/run/out || echo 'guest: no results'
+hostname "guest$(cat /machine/run/out/number)"
 ulimit -l unlimited
-chroot /root /bin/bash /run/out/script.sh >/dev/ttyS0 2>&1
-echo $? >/root/run/out/exit
+chroot /machine /bin/bash /run/out/script.sh >/dev/ttyS0 2>&1
+echo $? >/machine/run/out/exit
 sync
 poweroff -f
 """
@@ -86,7 +86,7 @@ def build_initramfs(kernel: Path, version: str, target: Path) -> None:
     """busybox, the modules in their order, and /init."""
     tree = target.with_suffix(".tree")
     shutil.rmtree(tree, ignore_errors=True)
-    for name in ("bin", "proc", "sys", "dev", "root", "lib"):
+    for name in ("bin", "proc", "sys", "dev", "machine", "lib"):
         (tree / name).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "/bin/busybox", tree / "bin/busybox")
     for name in ("sh", "mount", "insmod", "echo", "cat", "mkdir", "chroot", "sync", "poweroff", "hostname"):
