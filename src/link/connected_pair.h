@@ -1,8 +1,11 @@
 // For tests: an agent that serves one handshake at a time, and pairs of ends that came out of one.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,11 +13,13 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "link/handshake.h"
+#include "link/verbs_link.h"
 
 namespace offpath::link {
 
@@ -168,6 +173,25 @@ class ConnectedPair {
 };
 
 inline TimeNs soon() { return monotonic_ns() + 10 * second_ns; }
+
+// An address of this machine that belongs to an RDMA device; where there is none, why.
+inline Result<std::string> rdma_address() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(first, ::freeifaddrs);
+  Result<std::string> found = fail(Error::unsupported, "this machine has no network");
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text.data(), text.size());
+    Address address;
+    address.kind = Address::Kind::verbs;
+    address.host = text.data();
+    if (auto usable = check_verbs(address)) return address.host;
+    else found = tl::unexpected<Failure>(std::move(usable).error());
+  }
+  return found;
+}
 
 // Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test after ten
 // seconds and returns `closed`. `meanwhile` runs between polls.

@@ -283,7 +283,7 @@ Result<bool> advance_accept(VerbsConnection& connection, const VerbsProofs& proo
 }
 
 Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uint16_t port, const VerbsProofs& proofs,
-                                           TimeNs deadline) {
+                                           TimeNs deadline, unsigned reads_out) {
   OFP_ASSIGN(VerbsConnection connection, open_connection());
   const VerbsCalls& calls = *connection.calls;
   OFP_ASSIGN(connection.id, new_id(connection));
@@ -299,20 +299,20 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
 
   OFP_TRY(open_queue_pair(connection, false));
   OFP_ASSIGN(const unsigned reads, reads_of_device(connection, false));
-  OFP_TRY(move_queue_pair(connection, IBV_QPS_INIT, host_rights, 0, reads));
+  OFP_TRY(move_queue_pair(connection, IBV_QPS_INIT, host_rights, reads_out, reads));
   rdma_conn_param request{};
   request.private_data = proofs.host.data();
   request.private_data_len = static_cast<std::uint8_t>(proofs.host.size());
   request.responder_resources = static_cast<std::uint8_t>(reads);
-  request.initiator_depth = 0;
+  request.initiator_depth = static_cast<std::uint8_t>(reads_out);
   request.retry_count = request.rnr_retry_count = retries;
   request.qp_num = connection.pair->qp_num;
   if (calls.rdma_connect(connection.id.get(), &request) != 0) return fail_errno(errno, "rdma_connect");
   OFP_ASSIGN(const ConnectionEvent answer, await_event(connection, RDMA_CM_EVENT_CONNECT_RESPONSE, to, deadline));
   if (!says(answer, proofs.agent))
     return fail(Error::denied, "who answered at {} is not the agent of the control connection", text_of(to));
-  OFP_TRY(move_queue_pair(connection, IBV_QPS_RTR, host_rights, 0, reads));
-  OFP_TRY(move_queue_pair(connection, IBV_QPS_RTS, host_rights, 0, reads));
+  OFP_TRY(move_queue_pair(connection, IBV_QPS_RTR, host_rights, reads_out, reads));
+  OFP_TRY(move_queue_pair(connection, IBV_QPS_RTS, host_rights, reads_out, reads));
   if (calls.rdma_establish(connection.id.get()) != 0) return fail_errno(errno, "rdma_establish");
   return connection;
 }

@@ -69,7 +69,8 @@ struct VerbsConnection {
 
 // ---- the host's side
 
+// `reads_out`: how many reads of the agent's memory may be outstanding. A program reads none; tests try.
 [[nodiscard]] Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uint16_t port,
-                                                         const VerbsProofs& proofs, TimeNs deadline);
+                                                         const VerbsProofs& proofs, TimeNs deadline, unsigned reads_out = 0);
 
 }  // namespace offpath::link

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 
+#include "link/connected_pair.h"
 #include "link_pair.h"
 
 namespace offpath::link {

@@ -1,9 +1,6 @@
 // The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls; verbs where
 // there is an RDMA device), and the decorators, whose faults here are those a correct program does not notice.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,7 +15,6 @@
 #include "link/loopback_link.h"
 #include "link/shaped_link.h"
 #include "link/test_certificate.h"
-#include "link/verbs_link.h"
 #include "link_pair.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -270,24 +266,6 @@ void decorate_as_bluefield2(LinkPair& pair) {
 }
 
 }  // namespace
-
-Result<std::string> rdma_address() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(first, ::freeifaddrs);
-  Result<std::string> found = fail(Error::unsupported, "this machine has no network");
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text.data(), text.size());
-    Address address;
-    address.kind = Address::Kind::verbs;
-    address.host = text.data();
-    if (auto usable = check_verbs(address)) return address.host;
-    else found = tl::unexpected<Failure>(std::move(usable).error());
-  }
-  return found;
-}
 
 std::vector<LinkKind> every_link() {
   LoopbackOptions unmapped, two_sided, staged;

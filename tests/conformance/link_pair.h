@@ -89,8 +89,6 @@ struct LinkKind {
 std::ostream& operator<<(std::ostream& out, const LinkKind& kind);
 
 [[nodiscard]] std::vector<LinkKind> every_link();
-// An address of this machine that belongs to an RDMA device; where there is none, why.
-[[nodiscard]] Result<std::string> rdma_address();
 [[nodiscard]] std::vector<LinkKind> links_where(bool (*holds)(const LinkKind& kind));
 [[nodiscard]] inline std::string kind_name(const testing::TestParamInfo<LinkKind>& info) { return info.param.name; }
 

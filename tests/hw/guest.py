@@ -8,8 +8,11 @@ It has a share that it may write to, boots in a few seconds, runs one script, an
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
+import socket
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +27,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 echo 4 >/proc/sys/kernel/printk
 for module in $(cat /modules); do insmod "$module" || echo "guest: $module was not loaded"; done
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /machine || echo 'guest: no root directory'
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro root /machine || echo 'guest: no root'
 for folder in proc sys dev; do mount --bind "/$folder" "/machine/$folder"; done
 mkdir -p /machine/dev/shm
 for folder in tmp run var/tmp dev/shm; do mount -t tmpfs tmpfs "/machine/$folder"; done
@@ -47,6 +50,23 @@ ip link set eth0 mtu 9000
 ip address add 10.77.0.{number}/24 dev eth0
 ip link set eth0 up
 rdma link add rxe0 type rxe netdev eth0
+"""
+
+
+# Runs the commands that Guest.run puts there, one after the other.
+SERVE = """
+number=0
+while true; do
+  command=/run/out/command$number
+  if [ -e $command.ready ]; then
+    bash $command >$command.log 2>&1
+    echo $? >$command.code
+    mv $command.code $command.exit
+    number=$((number + 1))
+  else
+    sleep 0.1
+  fi
+done
 """
 
 
@@ -122,14 +142,16 @@ def prepare(folder: Path) -> tuple[Path, Path]:
 
 @dataclass
 class Guest:
-    """One guest. `network` is QEMU's -netdev without its id; `number` makes hardware addresses differ."""
+    """One guest. `network` is QEMU's -netdev without its id; `number` makes addresses (10.77.0.`number`) differ."""
 
     folder: Path
-    script: str
+    script: str = SERVE
     number: int = 1
     network: str = "user,restrict=on"
     memory_mb: int = 2048
+    cores: int = 2
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    commands: int = field(default=0, init=False)
 
     @property
     def out(self) -> Path:
@@ -139,15 +161,21 @@ class Guest:
     def log(self) -> Path:
         return self.folder / f"guest{self.number}.log"
 
+    @property
+    def control(self) -> Path:
+        return self.folder / f"control{self.number}"
+
     def start(self) -> None:
+        self.commands = 0
         image, initramfs = prepare(self.folder)
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         (self.out / "script.sh").write_text(SET_UP.format(number=self.number) + self.script)
         (self.out / "number").write_text(str(self.number))
         command = [
-            "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
-            "-m", str(self.memory_mb), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+            "-smp", str(self.cores), "-m", str(self.memory_mb), "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot",
             "-kernel", str(image), "-initrd", str(initramfs),
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on",
             "-serial", "stdio",
@@ -156,6 +184,7 @@ class Guest:
             "-netdev", f"{self.network},id=net",
             "-device", f"virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:{self.number:02x}",
             "-device", "virtio-rng-pci",
+            "-qmp", f"unix:{self.control},server=on,wait=off",
         ]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log.open("wb"), stderr=subprocess.STDOUT
@@ -173,6 +202,52 @@ class Guest:
         if not code.exists():
             raise GuestError(f"the guest ended without a result; see {self.log}")
         return int(code.read_text())
+
+    def begin(self, command: str) -> int:
+        """Runs a command in the guest after those before it; returns its number."""
+        number = self.commands
+        self.commands += 1
+        (self.out / f"command{number}").write_text(command)
+        (self.out / f"command{number}.ready").touch()
+        return number
+
+    def finish(self, number: int, seconds: float) -> tuple[int, str]:
+        """The exit code and the output of a command."""
+        assert self.process is not None
+        code, log = self.out / f"command{number}.exit", self.out / f"command{number}.log"
+        give_up = time.monotonic() + seconds
+        while not code.exists():
+            if self.process.poll() is not None:
+                raise GuestError(f"the guest ended; see {self.log}")
+            if time.monotonic() > give_up:
+                said = log.read_text(errors="replace")[-500:] if log.exists() else "nothing"
+                raise GuestError(f"a command was not done after {seconds:.0f} s; it said: {said}")
+            time.sleep(0.05)
+        return int(code.read_text()), log.read_text(errors="replace")
+
+    def run(self, command: str, seconds: float) -> str:
+        """The output of a command that has to succeed."""
+        code, said = self.finish(self.begin(command), seconds)
+        if code != 0:
+            raise GuestError(f"a command ended with exit code {code}: {said[-800:]}")
+        return said
+
+    def set_cable(self, plugged: bool) -> None:
+        """Pulls the cable of the guest's network card, or plugs it in again."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(10)
+            control.connect(str(self.control))
+            lines = control.makefile("rw")
+            lines.readline()  # its greeting
+            for command in (
+                {"execute": "qmp_capabilities"},
+                {"execute": "set_link", "arguments": {"name": "net", "up": plugged}},
+            ):
+                lines.write(json.dumps(command) + "\n")
+                lines.flush()
+                while "return" not in (answer := json.loads(lines.readline())):
+                    if "error" in answer:
+                        raise GuestError(f"QEMU refuses {command}: {answer['error']}")
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:

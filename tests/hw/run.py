@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from guest import Guest, GuestError, prepare
+from two_guests import check_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "hw"
@@ -70,7 +71,7 @@ def main() -> int:
         except GuestError as error:
             print(f"hw: skipped, there is no kernel for a guest: {error}")
             return 0
-    results = this_machine() if arguments.here else one_guest()
+    results = this_machine() if arguments.here else one_guest() + check_pair(FOLDER)
     for result in results:
         word = "passed" if result["passed"] else "FAILED"
         print(f"{result['name']:<22} {word} {result['seconds']:6.1f} s  {result['detail']}")

@@ -1,0 +1,169 @@
+"""A program in one guest, its agent in another, and a network between them that can be cut.
+
+Each check says what both sides have to notice. They run in this order, because the last ones kill guests.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from guest import Guest, GuestError
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST, AGENT = 1, 2  # their numbers
+ADDRESS = f"verbs:10.77.0.{AGENT}:7700"
+SETTLED_S = 100  # a machine that is silent is noticed by the control connection after a minute
+
+START_AGENT = f"""
+cp /run/out/key /tmp/key && chmod 600 /tmp/key
+{Path(sys.executable).parent}/offpath-agent --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key \\
+  --insecure-network >/run/out/agent.log 2>&1 &
+for try in $(seq 600); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
+exit 1
+"""
+
+
+@dataclass
+class Pair:
+    """Both guests, joined by a stream of frames, so that none is lost but by a cut: as datagrams, the answer to one
+    large read overruns a socket's buffer. The agent's end listens, so the host's guest may be killed and started again.
+    """
+
+    host: Guest
+    agent: Guest
+    key: str
+
+    def start_host(self) -> None:
+        self.host.start()
+        (self.host.out / "key").write_text(self.key)
+        self.host.run("cp /run/out/key /tmp/key && chmod 600 /tmp/key", 60)
+
+    def program(self, *arguments: object) -> str:
+        words = " ".join(map(str, arguments[1:]))
+        script = ROOT / "tests/hw/host_program.py"
+        return f"cd {ROOT} && exec {sys.executable} {script} {arguments[0]} {ADDRESS} /tmp/key {words}"
+
+    def begin_sending(self, *arguments: object) -> int:
+        """Starts a program on the host and waits until its first batch has come back."""
+        number = self.host.begin(self.program(*arguments))
+        log = self.host.out / f"command{number}.log"
+        give_up = time.monotonic() + 120
+        while not log.exists() or "sending" not in log.read_text():
+            if time.monotonic() > give_up or (self.host.out / f"command{number}.exit").exists():
+                raise GuestError(f"the program did not begin to send: {log.read_text() if log.exists() else ''}")
+            time.sleep(0.1)
+        return number
+
+    def agent_log(self) -> str:
+        return (self.agent.out / "agent.log").read_text(errors="replace")
+
+    def await_agent_log(self, text: str, seconds: float) -> float:
+        """How long it took the agent to log `text`, from now."""
+        began = time.monotonic()
+        while text not in self.agent_log():
+            if time.monotonic() - began > seconds:
+                raise GuestError(f"the agent did not log '{text}' in {seconds:.0f} s: {self.agent_log()[-500:]}")
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+
+def expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise GuestError(what)
+
+
+def across(pair: Pair) -> str:
+    """The move service between two machines."""
+    return pair.host.run(pair.program("move"), 200).strip()
+
+
+def short_cut(pair: Pair) -> str:
+    """The network is gone for a second: the cards repeat, nobody hears of it."""
+    number = pair.begin_sending("stream", 8)
+    pair.agent.set_cable(False)
+    time.sleep(1.0)
+    pair.agent.set_cable(True)
+    code, said = pair.host.finish(number, 120)
+    expect(code == 0, f"the program failed: {said[-500:]}")
+    return said.strip().splitlines()[-1]
+
+
+def long_cut(pair: Pair) -> str:
+    """The network is gone for longer than cards repeat: both sides say so; afterwards the program connects anew."""
+    number = pair.begin_sending("endure")
+    pair.agent.set_cable(False)
+    noticed = pair.await_agent_log("endure ended", SETTLED_S)
+    pair.agent.set_cable(True)
+    code, said = pair.host.finish(number, SETTLED_S)
+    last = said.strip().splitlines()[-1]
+    expect(code == 0 and last.startswith("PeerLost"), f"the program did not learn of it: {last}")
+    pair.host.run(pair.program("move"), 200)
+    return f"the agent noticed after {noticed:.0f} s, the program: {last}; the next one moved its batches"
+
+
+def host_dies(pair: Pair) -> str:
+    """The program's machine is gone at once: the agent ends the channel and serves the next machine."""
+    pair.begin_sending("endure")
+    before = pair.agent_log().count("endure ended")
+    pair.host.kill()
+    began = time.monotonic()
+    while pair.agent_log().count("endure ended") == before:
+        expect(time.monotonic() - began < SETTLED_S, "the agent did not notice")
+        time.sleep(0.1)
+    noticed = time.monotonic() - began
+    pair.start_host()
+    pair.host.run(pair.program("move"), 200)
+    return f"the agent noticed after {noticed:.0f} s; the next machine moved its batches"
+
+
+def agent_dies(pair: Pair) -> str:
+    """The agent's machine is gone at once: the program is told, its memory is its own, and it can end."""
+    number = pair.begin_sending("endure")
+    pair.agent.kill()
+    code, said = pair.host.finish(number, 2 * SETTLED_S)
+    last = said.strip().splitlines()[-1]
+    expect(code == 0 and last.startswith("PeerLost"), f"the program did not learn of it: {last}")
+    return f"the program: {last}"
+
+
+CHECKS: tuple[Callable[[Pair], str], ...] = (across, short_cut, long_cut, host_dies, agent_dies)
+
+
+def check_pair(folder: Path) -> list[dict[str, object]]:
+    """The results of all checks; one that fails ends those that come after it."""
+    place = folder / "network"
+    place.unlink(missing_ok=True)
+    networks = {
+        HOST: f"stream,server=off,addr.type=unix,addr.path={place}",
+        AGENT: f"stream,server=on,addr.type=unix,addr.path={place}",
+    }
+    guests = [Guest(folder, number=number, network=networks[number], cores=1) for number in (HOST, AGENT)]
+    pair = Pair(*guests, secrets.token_hex(32))
+    results: list[dict[str, object]] = []
+    try:
+        pair.agent.start()
+        (pair.agent.out / "key").write_text(pair.key)
+        pair.agent.run("true", 60)  # up, so that its end of the network is there
+        pair.start_host()
+        pair.agent.run(START_AGENT, 90)
+        for check in CHECKS:
+            began = time.monotonic()
+            try:
+                passed, detail = True, check(pair)
+            except GuestError as error:
+                passed, detail = False, str(error)
+            seconds = round(time.monotonic() - began, 1)
+            results.append({"name": check.__name__, "passed": passed, "detail": detail, "seconds": seconds})
+            if not passed:
+                break
+    except GuestError as error:
+        results.append({"name": "two guests", "passed": False, "detail": str(error), "seconds": 0.0})
+    finally:
+        for guest in guests:
+            guest.kill()
+    return results
