@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ COUNTERS = (
     ("counters/port_xmit_packets", "counters/port_rcv_packets"),
 )
 ROWS = (1, 7, 100, 4_096, 65_537, 300_000)  # of the batches that are moved
+RATE_SIZES = (1 << 16, 1 << 20)
+RATES_WANTED = {1: 0.85, 16: 0.9}  # of the rate of bare reads, by how many are outstanding
+RATE_BYTES, RATE_ROUNDS = 16 << 20, 3
 PACKET_BYTES_MAX = 4096  # the largest MTU of InfiniBand; Ethernet with 1500 bytes gives 1024
 
 
@@ -160,7 +164,62 @@ def example(out: Path, key: Path) -> str:
     return f"{sent} RDMA packets"
 
 
-CHECKS: tuple[Callable[[Path, Path], str], ...] = (doctor, moves, example, forgery, conformance)
+def rate_of_moves(address: str, key: Path, size: int, outstanding: int) -> float:
+    """MB/s of the move service."""
+    done = subprocess.run(
+        [BUILD / "bin" / "bench_move_rate", address, *map(str, (size, outstanding, RATE_BYTES // size))],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "OFFPATH_KEY_FILE": str(key)},
+    )  # fmt: skip
+    expect(done.returncode == 0, f"bench_move_rate failed: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
+def rate_of_reads(address: str, size: int, outstanding: int) -> float:
+    """MB/s of bare RDMA reads of the same size from another process, by perftest's ib_read_bw; 0 if it got stuck."""
+    port = "18515"
+    options = ["-d", DEVICE.parents[1].name, "-p", port, "-s", str(size), "-n", str(RATE_BYTES // size)]
+    options += ["-o", str(outstanding), "-F"]
+    with subprocess.Popen(["ib_read_bw", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(100):  # until it listens
+                if f":{int(port):04X} " in Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text():
+                    break
+                time.sleep(0.1)
+            said = subprocess.run(
+                ["ib_read_bw", *options, address], capture_output=True, text=True, timeout=30, check=False
+            ).stdout
+        except subprocess.TimeoutExpired:
+            return 0.0
+        finally:
+            server.kill()
+    rows = [line.split() for line in said.splitlines()]
+    return next((float(row[3]) for row in rows if len(row) == 5 and row[0] == str(size)), 0.0)
+
+
+def bandwidth(out: Path, key: Path) -> str:
+    """The move service against bare RDMA reads, taking turns. An emulated card's figures are shown and not judged: what
+    the agent does beside it is emulated as well, on the same processors."""
+    emulated = DEVICE.parents[1].name.startswith("rxe")
+    ratios = []
+    here = address_of_device()
+    agent, address = start_agent(key)
+    with agent:
+        for size in RATE_SIZES:
+            for outstanding, wanted in RATES_WANTED.items():
+                case = f"{size >> 10} KiB x{outstanding}"
+                rounds = [
+                    (rate_of_moves(address, key, size, outstanding), rate_of_reads(here, size, outstanding))
+                    for _ in range(RATE_ROUNDS)
+                ]
+                moved, read = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+                expect(read > 0, f"{case}: ib_read_bw got stuck")
+                ratio = moved / read
+                expect(emulated or ratio >= wanted, f"{case}: {ratio:.2f} of bare reads, wanted are {wanted}")
+                ratios.append(f"{case}: {moved:.0f} of {read:.0f} MB/s, {ratio:.2f}")
+    return "; ".join(ratios) + (" (emulated, not judged)" if emulated else "")
+
+
+CHECKS: tuple[Callable[[Path, Path], str], ...] = (doctor, moves, example, forgery, bandwidth, conformance)
 
 
 def main() -> None:
