@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -28,6 +29,8 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings) {
   if (!settings.tls_certificate_file.empty()) {
     OFP_ASSIGN(policy.tls, link::TlsContext::for_agent(settings.tls_certificate_file, settings.tls_key_file));
   }
+  if (std::ranges::find(settings.listen, link::Address::Kind::verbs, &link::Address::kind) != settings.listen.end())
+    policy.lasting = std::make_shared<link::LastingMemory>();
   return policy;
 }
 
@@ -48,6 +51,7 @@ Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const std::fu
 
 Status Agent::prepare(const std::function<Status()>& before_threads) {
   OFP_ASSIGN(policy_, make_policy(settings_));
+  settings_.dispatcher.buffers.lasting = policy_.lasting;
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
   Fd http_socket;

@@ -135,7 +135,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
                                             policy_->segments);
   if (transport_ == Address::Kind::verbs)
     return accept_verbs(std::move(socket_), verbs_proofs(*policy_->key, hello_.nonce, nonce_, session_binding(socket_)),
-                        hello_.layout.total_bytes(), policy_->segments, deadline_after(monotonic_ns(), handshake_wait_ns));
+                        hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+                        deadline_after(monotonic_ns(), handshake_wait_ns));
   return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
 }
 

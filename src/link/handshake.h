@@ -54,6 +54,7 @@ struct AgentPolicy {
   std::optional<SharedKey> key;      // without one every network connection is refused
   std::unique_ptr<TlsContext> tls;   // for listeners at tls: addresses
   SegmentLimits segments;
+  std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: addresses; may be null
   bool force_staging = false;        // as if direct reads were not permitted
 };
 

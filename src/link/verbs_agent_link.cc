@@ -24,13 +24,14 @@ constexpr std::size_t leaving_max = 65536;
 // ---- life
 
 Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs, std::uint64_t channel_segment_bytes,
-                                                const SegmentLimits& limits, TimeNs deadline) {
-  return VerbsAgentLink::create(std::move(socket), proofs, channel_segment_bytes, limits, deadline);
+                                                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting,
+                                                TimeNs deadline) {
+  return VerbsAgentLink::create(std::move(socket), proofs, channel_segment_bytes, limits, std::move(lasting), deadline);
 }
 
 Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket socket, const VerbsProofs& proofs,
                                                                std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                               TimeNs deadline) {
+                                                               std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
   auto listening = listen_for_queue_pair(socket);
   if (!listening) {  // the program waits for the port
     std::vector<std::byte> payload;
@@ -54,16 +55,17 @@ Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket soc
   const std::uint64_t port = port_of(connection);
   OFP_TRY(socket.send(ControlType::rendezvous, std::as_bytes(std::span(&port, 1))));
   return std::unique_ptr<VerbsAgentLink>(new VerbsAgentLink(std::move(socket), proofs, std::move(connection), channel_segment_bytes,
-                                                            limits, deadline, std::move(events), std::move(more)));
+                                                            limits, std::move(lasting), deadline, std::move(events), std::move(more)));
 }
 
 VerbsAgentLink::VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection,
-                               std::uint64_t channel_segment_bytes, const SegmentLimits& limits, TimeNs deadline, Fd events_fd,
-                               Fd more_fd)
+                               std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                               std::shared_ptr<const LastingMemory> lasting, TimeNs deadline, Fd events_fd, Fd more_fd)
     : socket_(std::move(socket)),
       proofs_(proofs),
       deadline_(deadline),
       connection_(std::move(connection)),
+      kept_(std::move(lasting)),
       events_fd_(std::move(events_fd)),
       more_fd_(std::move(more_fd)),
       limits_(limits),
@@ -83,6 +85,7 @@ void VerbsAgentLink::close() {
   idle_.clear();
   waiting_.clear();
   chains_.clear();
+  kept_.clear();
   bounce_.reset();
   connection_.close();
   socket_.shut_down();
@@ -236,11 +239,14 @@ Status VerbsAgentLink::pump() {
 void VerbsAgentLink::cover(Operation& operation) {
   operation.covered = true;
   std::uint64_t bytes = 0;
-  for (const Piece& piece : operation.pieces) bytes += piece.length;
-  if (bytes < OperationRegions::bytes_min) return;
   stretches_.clear();
-  for (const Piece& piece : operation.pieces) stretches_.push_back({piece.memory, piece.length});
-  operation.regions.cover(*connection_.calls, connection_.domain.get(), stretches_, operation.is_read);
+  for (const Piece& piece : operation.pieces) {
+    if (kept_.key_of(*connection_.calls, connection_.domain.get(), piece.memory)) continue;
+    stretches_.push_back({piece.memory, piece.length});
+    bytes += piece.length;
+  }
+  if (bytes >= OperationRegions::bytes_min)
+    operation.regions.cover(*connection_.calls, connection_.domain.get(), stretches_, operation.is_read);
 }
 
 Status VerbsAgentLink::post_chain(Operation& operation) {
@@ -280,7 +286,15 @@ bool VerbsAgentLink::add_request(Operation& operation) {
   std::byte* const memory = piece.memory + operation.offset;
   std::uint64_t length = piece.length - operation.offset;
   const bool inside = !operation.is_read && length <= connection_.inline_bytes_max;
-  const auto registered = inside ? std::nullopt : operation.regions.key_of(memory);
+  std::optional<std::uint32_t> registered;
+  if (!inside) {
+    if (const auto kept = kept_.key_of(*connection_.calls, connection_.domain.get(), memory)) {
+      registered = kept->key;
+      length = std::min(length, kept->length);
+    } else {
+      registered = operation.regions.key_of(memory);
+    }
+  }
   const bool bounced = !inside && !registered;
   length = std::min(length, bounced ? bounced_bytes_max : request_bytes_max);
 

@@ -33,7 +33,8 @@ class VerbsAgentLink final : public AgentLink {
 
   [[nodiscard]] static Result<std::unique_ptr<VerbsAgentLink>> create(ControlSocket socket, const VerbsProofs& proofs,
                                                                       std::uint64_t channel_segment_bytes,
-                                                                      const SegmentLimits& limits, TimeNs deadline);
+                                                                      const SegmentLimits& limits,
+                                                                      std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
   ~VerbsAgentLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
@@ -86,7 +87,8 @@ class VerbsAgentLink final : public AgentLink {
   };
 
   VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection, std::uint64_t channel_segment_bytes,
-                 const SegmentLimits& limits, TimeNs deadline, Fd events_fd, Fd more_fd);
+                 const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline, Fd events_fd,
+                 Fd more_fd);
 
   [[nodiscard]] Operation* new_operation(bool is_read, std::uint64_t token);
   [[nodiscard]] Result<const Region*> resolve(const ReadPiece& piece) const;
@@ -119,6 +121,7 @@ class VerbsAgentLink final : public AgentLink {
   VerbsProofs proofs_;
   TimeNs deadline_;       // for the queue pair to come about
   VerbsConnection connection_;
+  KeptRegions kept_;
   std::unique_ptr<BounceRing> bounce_;  // from when the queue pair is there
   bool open_ = false;                   // and the host said where the channel segment lies
   Fd events_fd_;  // an epoll of the socket, completions, rdmacm's events

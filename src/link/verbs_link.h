@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "link/address.h"
 #include "link/control_socket.h"
+#include "link/lasting_memory.h"
 #include "link/link.h"
 #include "link/local_agent_link.h"
 #include "wire/control.h"
@@ -40,10 +41,11 @@ struct VerbsProofs {
 // Whether queue pairs can be made at an address of this machine; where they cannot, what is missing and what to do.
 [[nodiscard]] Status check_verbs(const Address& address);
 
-// The queue pair comes later, by itself: operations posted before wait for it, until `deadline`.
+// The queue pair comes later, by itself: operations posted before wait for it, until `deadline`. `lasting`: what is worth
+// registering once; may be null.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
                                                               std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                              TimeNs deadline);
+                                                              std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
 // Blocks until the queue pair is there.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs,
                                                               SegmentMemory channel_segment, wire::Welcome welcome,

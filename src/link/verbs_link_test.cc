@@ -2,6 +2,7 @@
 // Everything here posts work requests by hand. Needs an RDMA device; ./dev hw runs it in a guest that has one.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include "link/tcp_host_link.h"
 #include "link/verbs_connection.h"
 #include "link/verbs_link.h"
+#include "link/verbs_memory.h"
 
 namespace offpath::link {
 namespace {
@@ -189,7 +191,7 @@ TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     Sockets sockets = connect_sockets(address_);
     const VerbsProofs proofs = new_proofs();
-    auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, soon());
+    auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, nullptr, soon());
     ASSERT_TRUE(agent) << agent.error().message;
     auto frame = await_frame(sockets.host, soon());
     ASSERT_TRUE(frame && frame->type == wire::ControlType::rendezvous);
@@ -214,10 +216,53 @@ TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   }
 }
 
+// Frames are registered once. A frame that goes and another one that comes to lie at its address are not one.
+TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
+  constexpr std::uint64_t length = 2 * KeptRegions::window_bytes + 300'000;
+  Sockets sockets = connect_sockets(address_);
+  const VerbsProofs proofs = new_proofs();
+  auto lasting = std::make_shared<LastingMemory>();
+  auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, lasting, soon());
+  ASSERT_TRUE(agent) << agent.error().message;
+  std::atomic<bool> connected = false;
+  std::thread loop([&] {
+    while (!connected) (*agent)->poll(monotonic_ns(), {});
+  });
+  auto memory = allocate_shared(channel_bytes);
+  OFP_ASSERT(memory);
+  auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), {}, soon());
+  connected = true;
+  loop.join();
+  ASSERT_TRUE(host) << host.error().message;
+
+  std::vector<std::byte> source(length);
+  for (std::uint64_t i = 0; i < length; ++i) source[i] = static_cast<std::byte>(i * 7 + i / 4096);
+  auto key = (*host)->announce_range(3, 1, source.data(), length);
+  ASSERT_TRUE(key) << key.error().message;
+  ASSERT_TRUE((*agent)->attach_range(3, 1, reinterpret_cast<std::uint64_t>(source.data()), length, *key));
+  void* at = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    const int fixed = at == nullptr ? 0 : MAP_FIXED;
+    at = ::mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    auto* target = static_cast<std::byte*>(at);
+    lasting->add(target, length);
+    for (const std::uint64_t offset : {std::uint64_t{1}, KeptRegions::window_bytes - 5, std::uint64_t{0}}) {
+      std::fill_n(target, length, std::byte{0});
+      const ReadPiece piece{3, 1, offset, target + offset, length - offset};
+      ASSERT_TRUE(read_one(**agent, piece));
+      ASSERT_TRUE(std::equal(source.begin() + static_cast<std::ptrdiff_t>(offset), source.end(), target + offset)) << "round " << round;
+      ASSERT_TRUE(std::all_of(target, target + offset, [](std::byte b) { return b == std::byte{0}; }));
+    }
+    lasting->remove(target);
+  }
+  ::munmap(at, length);
+}
+
 TEST_F(VerbsLink, AStrangerAtThePortIsRejectedAndTheProgramIsNot) {
   Sockets sockets = connect_sockets(address_), others = connect_sockets(address_);
   const VerbsProofs proofs = new_proofs();
-  auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, soon());
+  auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, nullptr, soon());
   ASSERT_TRUE(agent) << agent.error().message;
   auto frame = await_frame(sockets.host, soon());
   ASSERT_TRUE(frame);

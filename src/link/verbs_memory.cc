@@ -26,6 +26,41 @@ std::byte* BounceRing::take(std::uint64_t length) noexcept {
   return memory_.data() + begin % bytes;
 }
 
+// Nothing that is under way uses memory that was removed: its owner waits for that.
+void KeptRegions::forget_removed() {
+  newest_ = {};
+  for (auto at = windows_.begin(); at != windows_.end();) {
+    const std::uint64_t number = at->first.first;
+    const auto after = windows_.upper_bound({number, UINT64_MAX});
+    if (!lasting_->has(number)) windows_.erase(at, after);
+    at = after;
+  }
+}
+
+std::optional<KeptRegions::Key> KeptRegions::key_of(const VerbsCalls& calls, ibv_pd* domain, const std::byte* memory) {
+  if (!lasting_) return std::nullopt;
+  if (const std::uint64_t removals = lasting_->removals(); removals != removals_) {
+    removals_ = removals;
+    forget_removed();
+  }
+  if (!newest_.holds(memory)) {
+    const auto found = lasting_->find(memory);
+    if (!found) return std::nullopt;
+    newest_ = *found;
+  }
+  const auto offset = static_cast<std::uint64_t>(memory - newest_.begin);
+  const std::uint64_t window = offset / window_bytes, begin = window * window_bytes;
+  const std::uint64_t length = std::min(window_bytes, newest_.length - begin);
+  auto at = windows_.find({newest_.number, window});
+  if (at == windows_.end()) {
+    if (windows_.size() >= windows_max) return std::nullopt;
+    auto region = register_memory(calls, domain, newest_.begin + begin, length, IBV_ACCESS_LOCAL_WRITE);
+    if (!region) return std::nullopt;
+    at = windows_.emplace(std::pair(newest_.number, window), std::move(*region)).first;
+  }
+  return Key{at->second->lkey, begin + length - offset};
+}
+
 void OperationRegions::cover(const VerbsCalls& calls, ibv_pd* domain, std::span<Piece> pieces, bool written) {
   std::ranges::sort(pieces, {}, &Piece::memory);
   for (std::size_t first = 0; first < pieces.size();) {

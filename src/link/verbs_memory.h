@@ -1,19 +1,27 @@
 // The agent's own memory as its card may touch it: a bounce buffer for small pieces, regions for large ones.
 //
 // A card moves bytes only from and to memory that was registered, which pins its pages. What the agent reads to and
-// writes from is of two kinds. Small pieces (rings, lines, headers) lie anywhere, on stacks and in vectors: they go
-// through a bounce buffer that is registered once. Large ones lie in frames: these are registered for the operation and
-// given free with it. Nothing is remembered by address from one operation to the next: memory may have been unmapped
-// and mapped anew at the same place meanwhile, and the card would go on writing to the old pages.
+// writes from is of three kinds:
+//
+//   frames      last and are on a list (lasting_memory.h): registered once, by windows, and kept while they last
+//   other large memory            registered for the operation, given free with it
+//   other small memory            (rings, lines, on stacks and in vectors) through a bounce buffer that is registered once
+//
+// Nothing is remembered by address: memory may have been unmapped and mapped anew at the same place, and the card would go
+// on writing to the old pages. What cannot be registered goes through the bounce buffer as well, in steps.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "link/lasting_memory.h"
 #include "link/link.h"
 #include "link/verbs_handles.h"
 
@@ -38,6 +46,34 @@ class BounceRing {
   std::uint64_t head_ = 0, tail_ = 0;  // positions, not offsets: they only grow
 };
 
+// Windows of memory that lasts, kept from one operation to the next. A window is small enough that pinning it does not
+// hold up the agent's loop.
+class KeptRegions {
+ public:
+  static constexpr std::uint64_t window_bytes = 4 << 20;
+  static constexpr std::size_t windows_max = 1024;  // of one channel; what is beyond is registered for the operation
+
+  explicit KeptRegions(std::shared_ptr<const LastingMemory> lasting) : lasting_(std::move(lasting)) {}
+  struct Key {
+    std::uint32_t key;
+    std::uint64_t length;  // from the memory asked for to the end of its window
+  };
+  // None: this memory is not on the list, or cannot be registered.
+  [[nodiscard]] std::optional<Key> key_of(const VerbsCalls& calls, ibv_pd* domain, const std::byte* memory);
+  void clear() noexcept {
+    windows_.clear();
+    newest_ = {};
+  }
+
+ private:
+  void forget_removed();
+
+  std::shared_ptr<const LastingMemory> lasting_;  // null: nothing lasts
+  std::map<std::pair<std::uint64_t, std::uint64_t>, MemoryRegion> windows_;  // by number of the memory and of the window
+  LastingMemory::Stretch newest_;                 // the memory asked about before
+  std::uint64_t removals_ = 0;
+};
+
 // What one operation has registered.
 class OperationRegions {
  public:
@@ -47,8 +83,7 @@ class OperationRegions {
     const std::byte* memory;
     std::uint64_t length;
   };
-  // Registers whole pages of the stretches of memory that the pieces make up, those that are worth it. What cannot
-  // be registered goes through the bounce buffer as well.
+  // Registers whole pages of the stretches of memory that the pieces make up, those that are worth it.
   void cover(const VerbsCalls& calls, ibv_pd* domain, std::span<Piece> pieces, bool written);
   void clear() noexcept { stretches_.clear(); }
   // The key for a piece that was covered; none: bounce it.

@@ -15,7 +15,8 @@ tl::unexpected<Failure> not_built() {
 
 Status check_verbs(const Address&) { return not_built(); }
 
-Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket, const VerbsProofs&, std::uint64_t, const SegmentLimits&, TimeNs) {
+Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket, const VerbsProofs&, std::uint64_t, const SegmentLimits&,
+                                                std::shared_ptr<const LastingMemory>, TimeNs) {
   return not_built();
 }
 

@@ -58,6 +58,7 @@ Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity) const
     return fail_errno(error_number, "sealing a buffer");
   }
   if (options_.huge_pages && capacity >= huge_bytes) madvise(data, capacity, MADV_HUGEPAGE);
+  if (options_.lasting) options_.lasting->add(static_cast<std::byte*>(data), capacity);
   return Free{static_cast<std::byte*>(data), capacity, std::move(fd)};
 }
 
@@ -111,7 +112,7 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
       return {};
     }
   }
-  munmap(memory.data, capacity);
+  unmap(memory.data, capacity);
   return {};
 }
 
@@ -129,7 +130,7 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
     }
     ++counters_.dropped;
   }
-  munmap(data, buffer.capacity_);
+  unmap(data, buffer.capacity_);
   buffer.fd_.reset();
 }
 
@@ -140,12 +141,17 @@ void BufferCache::make_room(std::uint64_t capacity) noexcept {
     const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
     if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
     const Free& leaving = largest->second.front();
-    munmap(leaving.data, leaving.capacity);
+    unmap(leaving.data, leaving.capacity);
     counters_.cached_bytes -= leaving.capacity;
     --counters_.cached_buffers;
     ++counters_.dropped;
     largest->second.pop_front();
   }
+}
+
+void BufferCache::unmap(std::byte* data, std::uint64_t capacity) const noexcept {
+  if (options_.lasting) options_.lasting->remove(data);
+  munmap(data, capacity);
 }
 
 BufferCacheCounters BufferCache::counters() const {
@@ -156,7 +162,7 @@ BufferCacheCounters BufferCache::counters() const {
 void BufferCache::clear() {
   const std::lock_guard lock(mutex_);
   for (auto& [key, buffers] : free_)
-    for (const Free& each : buffers) munmap(each.data, each.capacity);
+    for (const Free& each : buffers) unmap(each.data, each.capacity);
   free_.clear();
   counters_.cached_bytes = counters_.cached_buffers = 0;
 }

@@ -21,6 +21,7 @@
 #include "base/bytes.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "link/lasting_memory.h"
 
 namespace offpath::mover {
 
@@ -54,6 +55,7 @@ class Buffer {
 struct BufferCacheOptions {
   std::uint64_t cached_bytes_max = 1ull << 30;  // of buffers nobody uses
   bool huge_pages = true;                       // ask for them for buffers of 2 MiB and more
+  std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
 };
 
 struct BufferCacheCounters {
@@ -91,6 +93,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
   void give_back(Buffer& buffer) noexcept;
   void make_room(std::uint64_t capacity) noexcept;
+  void unmap(std::byte* data, std::uint64_t capacity) const noexcept;
 
   BufferCacheOptions options_;
   mutable std::mutex mutex_;

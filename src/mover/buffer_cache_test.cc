@@ -118,5 +118,25 @@ TEST(BufferCache, OutlivedByItsBuffers) {
   EXPECT_FALSE(buffer);
 }
 
+TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
+  auto lasting = std::make_shared<link::LastingMemory>();
+  auto cache = BufferCache::make({.cached_bytes_max = 100'000, .lasting = lasting});
+  std::byte* small = nullptr;
+  std::byte* large = nullptr;
+  {
+    auto one = cache->take(4096, 0), other = cache->take(1'000'000, 0);
+    ASSERT_TRUE(one && other);
+    small = one->data();
+    large = other->data();
+    EXPECT_TRUE(lasting->find(small));
+    ASSERT_TRUE(lasting->find(large + 999'999));
+    EXPECT_EQ(lasting->find(large)->length, other->capacity());
+  }
+  EXPECT_TRUE(lasting->find(small));  // kept for the next one
+  EXPECT_FALSE(lasting->find(large));  // too large to be kept
+  cache->clear();
+  EXPECT_FALSE(lasting->find(small));
+}
+
 }  // namespace
 }  // namespace offpath::mover

@@ -93,7 +93,7 @@ def forgery(out: Path, key: Path) -> str:
     )  # fmt: skip
     (out / "forgery.log").write_text(done.stdout + done.stderr)
     expect(done.returncode == 0, f"a test failed (exit code {done.returncode}); see forgery.log")
-    expect("[  PASSED  ] 3 tests" in done.stdout, "not every test ran")
+    expect("[  PASSED  ] 4 tests" in done.stdout, "not every test ran")
     return "an agent reached what was announced to it and nothing else, a program nothing, a stranger nobody"
 
 
