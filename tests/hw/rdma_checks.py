@@ -164,6 +164,44 @@ def example(out: Path, key: Path) -> str:
     return f"{sent} RDMA packets"
 
 
+LOCKED_BYTES = 4 << 20  # enough for a channel, too little for the array
+NOBODY = 65534
+GREEDY = """
+import sys
+import numpy as np, offpath
+with offpath.connect(sys.argv[1], key_file=sys.argv[2]) as session:
+    try:
+        session.announce(np.zeros(16 << 20, dtype=np.uint8))
+    except offpath.Error as error:
+        print(type(error).__name__, error)
+    session.announce(np.zeros(4096, dtype=np.uint8))  # the channel is as good as before
+    print("usable")
+"""
+
+
+def locked_memory(out: Path, key: Path) -> str:
+    """A program that may not lock what it announces is told the limit and how to raise it, and goes on."""
+    own_key = key.with_name("nobodys-key")
+    own_key.write_bytes(key.read_bytes())
+    own_key.chmod(0o600)
+    os.chown(own_key, NOBODY, NOBODY)
+    key.parent.chmod(0o711)
+    for device in Path("/dev/infiniband").iterdir():
+        device.chmod(0o666)  # what udev does
+    agent, address = start_agent(key)
+    with agent:
+        done = subprocess.run(
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
+             "prlimit", f"--memlock={LOCKED_BYTES}", sys.executable, "-c", GREEDY, address, own_key],
+            capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+    said = done.stdout.strip().splitlines()
+    expect(done.returncode == 0 and len(said) == 2, f"the program failed: {done.stdout}{done.stderr[-500:]}")
+    wanted = f"this process may lock {LOCKED_BYTES >> 10} KiB (ulimit -l"
+    expect(said[0].startswith("OutOfMemory") and wanted in said[0], f"it was told: {said[0]}")
+    return said[0]
+
+
 def rate_of_moves(address: str, key: Path, size: int, outstanding: int) -> float:
     """MB/s of the move service."""
     done = subprocess.run(
@@ -219,7 +257,9 @@ def bandwidth(out: Path, key: Path) -> str:
     return "; ".join(ratios) + (" (emulated, not judged)" if emulated else "")
 
 
-CHECKS: tuple[Callable[[Path, Path], str], ...] = (doctor, moves, example, forgery, bandwidth, conformance)
+CHECKS: tuple[Callable[[Path, Path], str], ...] = (
+    doctor, moves, example, forgery, locked_memory, bandwidth, conformance,
+)  # fmt: skip
 
 
 def main() -> None:
