@@ -118,10 +118,10 @@ TEST_F(ControlSockets, DescriptorsComeWithTheirFrame) {
 TEST_F(ControlSockets, RefusesWrongHeaders) {
   const struct {
     ControlHeader header;
-    const char* message;
+    std::string message;
   } cases[] = {
-      {{0, static_cast<ControlType>(0), 0}, "a frame of type 0, known are 1 to 17"},
-      {{0, static_cast<ControlType>(18), 0}, "a frame of type 18"},
+      {{0, static_cast<ControlType>(0), 0}, fmt::format("a frame of type 0, known are 1 to {}", wire::control_types)},
+      {{0, static_cast<ControlType>(wire::control_types + 1), 0}, fmt::format("a frame of type {}", wire::control_types + 1)},
       {{0, ControlType::wake, 9}, "wake: the reserved field of its header is 9"},
       {{64 * 1024 + 1, ControlType::segment, 0}, "segment: 65537 bytes, allowed are at most 65536"},
       {{16, ControlType::read_data, 0}, "read_data: a frame that has no place on this link"},

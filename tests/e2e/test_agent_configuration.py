@@ -39,9 +39,8 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
     unit = (ROOT / "packaging" / "systemd" / "offpath-agent.service").read_text()
     assert "/usr/bin/offpath-agent" in unit
     (tmp_path / "offpath-agent.service").write_text(unit.replace("/usr/bin/offpath-agent", str(find_program())))
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", str(tmp_path / "offpath-agent.service")], capture_output=True, text=True, check=False
-    )
+    command = ["systemd-analyze", "verify", str(tmp_path / "offpath-agent.service")]
+    verified = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
