@@ -29,7 +29,7 @@ def write(root: Path, path: str, text: str) -> None:
         ("src/link/authentication.cc", "#include <openssl/hmac.h>", "belongs to src/link/openssl_"),
         ("src/base/log.cc", "#include <spdlog/spdlog.h>", "belongs to src/agent/ alone"),
         ("src/base/status.cc", "#include <toml++/toml.h>", "belongs to src/base/config alone"),
-        ("src/link/local_link.cc", "#include <infiniband/verbs.h>", "belongs to src/link/verbs_link alone"),
+        ("src/link/local_link.cc", "#include <infiniband/verbs.h>", "belongs to src/link/verbs_ alone"),
         ("examples/01.c", '#include "base/status.h"', "examples may not include"),
         ("apps/md/md.cc", '#include "wire/ring.h"', "apps may not include"),
         ("src/extra/x.cc", "", "src/extra:1: this folder is not in the table"),
