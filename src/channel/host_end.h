@@ -93,6 +93,8 @@ class HostEnd {
   [[nodiscard]] Posting begin() { return Posting(mutex_); }
   // Grows whenever a name that was given out may have lost its meaning.
   [[nodiscard]] std::uint64_t memory_epoch(Posting&) const noexcept { return memory_epoch_; }
+  // Bytes of sets of buffers that the agent remembers for this channel (wire::sets_bytes_max), counted as it counts them.
+  [[nodiscard]] std::uint64_t& sets_bytes(Posting&) noexcept { return sets_bytes_; }
   // A request of about that many bytes is being composed.
   void expect(Posting&, std::uint64_t payload_bytes) const noexcept;
 
@@ -218,6 +220,7 @@ class HostEnd {
   std::uint64_t ticket_ = 0;
   std::vector<Region> ranges_, segments_;
   std::uint64_t memory_epoch_ = 1;
+  std::uint64_t sets_bytes_ = 0;
   std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;

@@ -143,11 +143,20 @@ std::size_t Stream::find_known(std::uint64_t epoch, const void* const* data, con
   return known_.size();
 }
 
+// Whether the channel has room for another set.
+bool Stream::may_name(Posting& posting, std::size_t index) const {
+  return connection_->end.sets_bytes(posting) - known_[index].set_bytes + wire::set_bytes(columns_.size()) <= wire::sets_bytes_max;
+}
+
 // As name_columns left them.
-void Stream::remember(std::size_t index, std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
+void Stream::remember(Posting& posting, std::size_t index, const void* const* data, const std::uint32_t* strides,
                       std::uint64_t rows, bool named) {
   KnownColumns& known = known_[index];
-  known.epoch = epoch;
+  if (named) {
+    connection_->end.sets_bytes(posting) += wire::set_bytes(columns_.size()) - known.set_bytes;
+    known.set_bytes = wire::set_bytes(columns_.size());
+  }
+  known.epoch = connection_->end.memory_epoch(posting);
   known.rows = rows;
   known.data.assign(data, data + columns_.size());
   known.strides.assign(strides, strides + columns_.size());
@@ -193,6 +202,7 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     const std::uint64_t epoch = end.memory_epoch(posting);
     std::size_t at = find_known(epoch, data, strides, request.rows);
     const bool seen = at < known_.size();
+    bool naming = false;
     std::span<const BufferRef> uses;
     if (seen && known_[at].named) [[likely]] {
       end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size());
@@ -201,14 +211,15 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       uses = known_[at].uses;
       compose(request, {}, static_cast<std::uint32_t>(at + 1));
     } else {
-      OFP_TRY(name_announcing(posting, data, strides, request, seen ? static_cast<std::uint32_t>(at + 1) : 0, announced));
+      naming = seen && may_name(posting, at);
+      OFP_TRY(name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
       uses = names_;
     }
     ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_, span_bytes_, uses, 0);
     if (ticket && !known_.empty()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
       if (!seen) at = next_known_;
-      if (!seen || !known_[at].named) remember(at, end.memory_epoch(posting), data, strides, request.rows, seen);
+      if (!seen || naming) remember(posting, at, data, strides, request.rows, naming);
       next_known_ = at + 1 < known_.size() ? at + 1 : 0;
     }
     if (!ticket && ticket.error().code == Error::would_block && (request.flags & OFP_SEND_WAIT) != 0) {

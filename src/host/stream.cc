@@ -192,6 +192,11 @@ Status Stream::close(std::int64_t wait_ns) {
   const std::int64_t wait = wait_ns < 0 ? wait_ns : std::max(wait_ns, close_wait_min_ns);
   OFP_TRY(connection_->end.close_stream(number_, connection_->deadline(wait)));
   connection_->staging.forget(number_);
+  HostEnd::Posting posting = connection_->end.begin();
+  for (KnownColumns& known : known_) {
+    connection_->end.sets_bytes(posting) -= known.set_bytes;
+    known = {};
+  }
   return {};
 }
 

@@ -58,6 +58,7 @@ struct KnownColumns {
   std::vector<const void*> data;
   std::vector<std::uint32_t> strides;
   bool named = false;       // the agent remembers them
+  std::uint64_t set_bytes = 0;  // what the agent keeps under this number, these columns or earlier ones
   std::uint64_t charge = 0, span_bytes = 0;
   std::vector<wire::BufferRef> uses;  // one for each region
 };
@@ -120,8 +121,9 @@ class Stream {
   void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
   [[nodiscard]] std::size_t find_known(std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
                                        std::uint64_t rows) const noexcept;
-  void remember(std::size_t index, std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
-                std::uint64_t rows, bool named);
+  [[nodiscard]] bool may_name(Posting& posting, std::size_t index) const;
+  void remember(Posting& posting, std::size_t index, const void* const* data, const std::uint32_t* strides, std::uint64_t rows,
+                bool named);
   struct Extent {
     const std::byte* begin;
     std::uint64_t bytes;

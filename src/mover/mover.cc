@@ -192,6 +192,8 @@ void Mover::release(Channel& channel, std::uint32_t number) {
     operation->stream = nullptr;
     if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
   }
+  for (const auto& set : stream.sets)
+    if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
   if (stream.hungry) std::erase(hungry_, &stream);
   names_.erase(Claim{stream.name, stream.rank});
   counters_.promised_bytes -= stream.granted - stream.spent;
@@ -327,6 +329,12 @@ Status Mover::take_set(Stream& stream, Operation& operation) {
   stream.sets.resize(wire::sets_max);
   std::shared_ptr<BufferSet>& set = stream.sets[send_.set - 1];
   if (!send_.buffers.empty()) {
+    std::uint64_t& taken = stream.channel->sets_bytes;
+    const std::uint64_t without = taken - (set ? wire::set_bytes(set->buffers.size()) : 0);
+    const std::uint64_t with = without + wire::set_bytes(send_.buffers.size());
+    if (with > wire::sets_bytes_max)
+      return fail(Error::too_large, "sets of buffers of {} bytes on this channel, at most {} are allowed", with, wire::sets_bytes_max);
+    taken = with;
     set = std::make_shared<BufferSet>();
     set->rows = send_.rows;
     set->buffers = send_.buffers;

@@ -136,11 +136,11 @@ Status Mover::plan_send(const Stream& stream, Operation& operation) {
 
 // Bytes as they are, one buffer after another at multiples of 64.
 Status Mover::plan_plain(const Stream& stream, Operation& operation) {
+  if (operation.set) send_.buffers = operation.set->buffers;
   if (stream.rows_max > 0 && send_.rows > stream.rows_max)
     return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
   if (stream.destination == wire::Destination::serialised && send_.buffers.size() != 1)
     return fail(Error::invalid, "destination serialised takes one buffer, not {}", send_.buffers.size());
-  if (operation.set) send_.buffers = operation.set->buffers;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < send_.buffers.size(); ++i) {
     const BufferRef& ref = send_.buffers[i];

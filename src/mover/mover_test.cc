@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -35,13 +36,14 @@ class MoverTest : public testing::Test {
   static constexpr ChannelNumber channel = 1;
   static constexpr std::uint64_t rows = 1024, column_bytes = rows * 8;
 
-  void make(std::uint64_t pull_ahead_bytes, const MoverOptions& options = {}) {
+  void make(std::uint64_t pull_ahead_bytes, const MoverOptions& options = {},
+            wire::Destination destination = wire::Destination::ipc_page) {
     mover = std::make_unique<Mover>(options, cache, store);
     mover->on_channel_open(channel, {"test", 0, 1}, 4, pull_ahead_bytes);
     frame::Schema schema;
     schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
     encoded = frame::encode(schema);
-    wire::OpenStream open{.stream = 0, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
+    wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows * 8, .keep = 1, .ranks = 0,
                           .rank = 0, .name = "s", .pool = "local:/s", .schema = encoded};
     request(wire::EntryKind::open_stream, open);
     ASSERT_GT(charge, column_bytes);
@@ -182,6 +184,49 @@ TEST_F(MoverTest, SetsThatWereNeverNamedOrHaveOtherRowsFail) {
   end_pull();
   finish();
   EXPECT_EQ(stored, ticket);
+}
+
+TEST_F(MoverTest, SetsServeBytesAsTheyAreToo) {
+  make(0, {}, wire::Destination::serialised);
+  send(1, 5);
+  send(1, std::nullopt);
+  EXPECT_EQ(end_pull().pieces.front().region, 5u);
+  const PullEffect again = end_pull();
+  ASSERT_EQ(again.pieces.size(), 1u);
+  EXPECT_EQ(again.pieces.front().region, 5u);
+  EXPECT_TRUE(failures.empty());
+}
+
+TEST_F(MoverTest, SetsOfAChannelHaveABound) {
+  make(0);
+  const auto name_large_sets = [&] {
+    for (std::uint32_t set = 1; set <= wire::sets_max; ++set) {
+      wire::Send send{.stream = 0, .charge = 0, .rows = rows, .row_key = "r", .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+      send.buffers.resize(wire::set_buffers_max);
+      request(wire::EntryKind::send, send);
+    }
+  };
+  // Renaming takes the place of what was there: however often, one stream's sets stay within the bound.
+  constexpr std::uint64_t of_a_stream = wire::sets_max * wire::set_bytes(wire::set_buffers_max);
+  static_assert(of_a_stream < wire::sets_bytes_max && 4 * of_a_stream > wire::sets_bytes_max);
+  for (int i = 0; i < 8; ++i) name_large_sets();
+  for (const std::string& failure : failures) EXPECT_EQ(failure.find("sets of buffers"), std::string::npos) << failure;
+  // Those of several streams together do not.
+  failures.clear();
+  for (std::uint32_t stream = 1; stream < 4; ++stream) {
+    const std::string name = std::to_string(stream);
+    wire::OpenStream open{.stream = stream, .destination = wire::Destination::native, .rows_max = rows, .keep = 1, .ranks = 0,
+                          .rank = 0, .name = name, .pool = "local:/s", .schema = {}};
+    request(wire::EntryKind::open_stream, open);
+    for (std::uint32_t set = 1; set <= wire::sets_max; ++set) {
+      wire::Send send{.stream = stream, .charge = 0, .rows = 1, .row_key = "r", .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+      send.buffers.resize(wire::set_buffers_max);
+      request(wire::EntryKind::send, send);
+    }
+  }
+  EXPECT_TRUE(std::ranges::any_of(failures, [](const std::string& failure) {
+    return failure.find("sets of buffers of") != std::string::npos && failure.find("at most 2097152 are allowed") != std::string::npos;
+  }));
 }
 
 TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {

@@ -45,6 +45,7 @@ struct Mover::Channel {
   std::uint64_t pull_ahead_bytes = 0;
   std::deque<Operation*> waiting;                // to be planned and pulled, in the order of their tickets
   std::uint64_t waiting_bytes = 0;               // of their requests
+  std::uint64_t sets_bytes = 0;                  // of all its streams' sets, by wire::set_bytes
   std::uint64_t pulls = 0, pulling_bytes = 0;    // under way
 
   [[nodiscard]] bool may_pull() const noexcept { return pulls == 0 || pulling_bytes < pull_ahead_bytes; }

@@ -47,8 +47,10 @@ enum class ReplyKind : std::uint8_t {
 inline constexpr std::size_t key_bytes_max = 255;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
-inline constexpr std::uint32_t sets_max = 8;           // of buffers a stream's agent remembers
+inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
 inline constexpr std::uint32_t set_buffers_max = 64;   // of each
+inline constexpr std::uint64_t sets_bytes_max = 2 << 20;  // of one channel, by set_bytes: both sides count
+[[nodiscard]] constexpr std::uint64_t set_bytes(std::uint64_t buffers) noexcept { return 128 + 256 * buffers; }  // with a plan
 
 enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
 inline constexpr std::uint8_t destinations = 8;

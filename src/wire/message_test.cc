@@ -96,10 +96,10 @@ TEST(Message, SetsOfBuffersHaveANumberAndABound) {
     return status ? std::string("taken") : status.error().message;
   };
   send.buffers.resize(set_buffers_max + 1);
-  EXPECT_EQ(refusal(send), "set 8 is to have 65 buffers, at most 64 are allowed");
+  EXPECT_EQ(refusal(send), "set 32 is to have 65 buffers, at most 64 are allowed");
   send.buffers.clear();
   send.set = sets_max + 1;
-  EXPECT_EQ(refusal(send), "a send names set 9 of buffers, the last is 8");
+  EXPECT_EQ(refusal(send), "a send names set 33 of buffers, the last is 32");
   send.set = 1;
   send.nodes = {{100, 0}};
   EXPECT_EQ(refusal(send), "a send with nodes names set 1 of buffers");
