@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
 LOG_TAIL_LINES = 60
-STEP_SECONDS_MAX = 1200
+STEP_SECONDS_MAX = 2400
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
 
 Command = list[str | Path]
@@ -153,6 +155,25 @@ def pytest_step(only: str | None) -> Step:
 pytest_exit_no_tests = 5
 
 
+def hardware_step() -> Step:
+    """RDMA in guests of QEMU, where QEMU is installed (`./dev hw` installs it)."""
+    if shutil.which("qemu-system-x86_64") is None:
+        return Step("hw", [["echo", "skipped: there is no QEMU; ./dev hw installs it"]], lambda _: Tally(skipped=1))
+
+    def count(exits: list[int]) -> Tally:
+        text = (LOGS / "test-hw.log").read_text(errors="replace")
+        ending = re.findall(r"^offpath: (\d+) passed, (\d+) failed$", text, re.MULTILINE)
+        if not ending:
+            return Tally(skipped=1) if "hw: skipped" in text and not any(exits) else Tally(failed=1, failures=["hw"])
+        failures = re.findall(r"^(\S+) +FAILED ", text, re.MULTILINE)
+        tally = Tally(int(ending[-1][0]), int(ending[-1][1]), 0, [f"hw.{name}" for name in failures])
+        if any(exits) and tally.failed == 0:
+            tally.fail("hw")
+        return tally
+
+    return Step("hw", [[ROOT / "dev", "hw"]], count)
+
+
 def run_command(command: Command, log_file: Path, environment: dict[str, str]) -> int:
     """Runs one command with its output in the log, and ends it with all its children when it takes too long."""
     with log_file.open("ab") as log:
@@ -205,18 +226,20 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
         "tsan": lambda: ctest_step("tsan", None),
         "fuzz": lambda: ctest_step("fuzz", None, [f"-DOFFPATH_FUZZ_SECONDS={fuzz_seconds}"]),
     }
+    steps = list(named.values())
+    named["hw"] = hardware_step
     if only in named:
         return [named[only]]
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
-    return list(named.values())
+    return [*steps, hardware_step] if long or "CI" in os.environ else steps
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
     parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing")
     parser.add_argument(
-        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz) or test names"
+        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz, hw) or test names"
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

@@ -55,6 +55,24 @@ def test_a_command_that_fails_before_any_test_counts(monkeypatch: pytest.MonkeyP
     assert suite.pytest_step("x").count([suite.pytest_exit_no_tests]).failed == 0
 
 
+@pytest.mark.parametrize(
+    ("log", "code", "expected"),
+    [
+        ("doctor passed 15.2 s fine\nmoves FAILED 3.0 s why\noffpath: 1 passed, 1 failed\n", 1, "1 passed, 1 failed"),
+        ("hw: skipped, there is no kernel for a guest: no network\n", 0, "0 passed, 0 failed, 1 skipped"),
+        ("something else went wrong\n", 1, "0 passed, 1 failed"),
+        ("offpath: 2 passed, 0 failed\n", 1, "2 passed, 1 failed"),
+    ],
+)
+def test_what_guests_report_is_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: str, code: int, expected: str
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite.shutil, "which", lambda _: "/usr/bin/qemu-system-x86_64")
+    (tmp_path / "test-hw.log").write_text(log)
+    assert str(suite.hardware_step().count([code])) == expected
+
+
 def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(suite, "STEP_SECONDS_MAX", 0.2)
     log = tmp_path / "log"
