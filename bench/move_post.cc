@@ -40,6 +40,7 @@ class Poster {
   // after 10 us of waiting for 4 KiB. Appends nanoseconds.
   Status post_awake(std::uint64_t total_bytes, std::size_t count, std::vector<double>& costs_ns) {
     OFP_TRY(wake_agent(channel_));
+    OFP_TRY(post_one(total_bytes));
     for (std::size_t i = 0; i < count; ++i) {
       OFP_TRY(post_one(size_min_bytes));
       OFP_ASSIGN(const double cost_ns, post_one(total_bytes));

@@ -431,6 +431,8 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
     if (progress_of(stream, progress) >= ticket) break;
     OFP_TRY(sleep(lock, deadline));
   }
+  // Its line is here now; the next post need not fetch it.
+  streams_[stream].credit_seen = line_word(stream, offsetof(wire::CompletionLine, credit));
   OFP_TRY(drain_replies());
   return take_failure(ticket);
 }

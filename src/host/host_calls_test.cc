@@ -119,6 +119,26 @@ TEST_F(HostCalls, WithdrawnMemoryIsForgottenByNumberToo) {
   (void)ofp_stream_close(stream, 0, nullptr);
 }
 
+TEST_F(HostCalls, AsManySetsAsThereAreNumbersAreAllRemembered) {
+  std::vector<double> array(wire::sets_max, 1);
+  ofp_range* range = nullptr;
+  ASSERT_EQ(ofp_range_announce(channel, array.data(), array.size() * 8, &range, &error), OFP_OK) << said();
+  ofp_stream* stream = open({{"v", "g", 0}});
+  const void* data[] = {array.data()};
+  for (int round = 0; round < 4; ++round) {
+    for (std::uint64_t rows = 1; rows <= wire::sets_max; ++rows) {
+      // One of them between any two others, as a benchmark of all sizes has it.
+      for (const std::uint64_t each : {std::uint64_t{1}, rows}) {
+        std::uint64_t ticket = 0;
+        ASSERT_EQ(ofp_send_columns(stream, data, each, "a", "", OFP_SEND_WAIT, &ticket, &error), OFP_OK) << said();
+        EXPECT_TRUE(!stored(stream, ticket).named || round < 2) << round << ": " << each << " of " << rows;
+      }
+    }
+  }
+  (void)ofp_stream_close(stream, 0, nullptr);
+  (void)ofp_range_retire(range, second_ns, nullptr);
+}
+
 TEST_F(HostCalls, ManySetsOfColumnsTakeTurns) {
   constexpr std::size_t count = 3 * wire::sets_max;
   std::vector<std::vector<double>> arrays;

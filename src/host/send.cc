@@ -218,7 +218,7 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_, span_bytes_, uses, 0);
     if (ticket && !known_.empty()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
-      if (!seen) at = next_known_;
+      if (!seen) at = oldest_known_++ % known_.size();
       if (!seen || naming) remember(posting, at, data, strides, request.rows, naming);
       next_known_ = at + 1 < known_.size() ? at + 1 : 0;
     }

@@ -168,6 +168,7 @@ class Stream {
   std::uint64_t charge_ = 0, span_bytes_ = 0;
   std::vector<KnownColumns> known_;  // its index + 1 is the set's number
   std::size_t next_known_ = 0;       // where the next send is looked for first
+  std::size_t oldest_known_ = 0;     // whose place the next new columns take
   std::uint32_t missing_ = 0;  // the first column that is not announced
 
   // Reused by send_batch.
