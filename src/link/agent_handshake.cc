@@ -143,9 +143,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
 void AgentHandshake::refuse(Error code, std::string message) {
   state_ = State::failed;
   failure_ = {code, std::move(message)};
-  std::vector<std::byte> payload;
-  wire::encode(wire::Refusal{failure_.code, failure_.message}, payload);
-  (void)socket_.send(ControlType::refusal, payload);
+  send_refusal(socket_, failure_);
   // Bytes nobody has read would make the kernel reset the connection, and the refusal would be lost.
   (void)shutdown(socket_.fd(), SHUT_WR);
   std::byte unread[4096];

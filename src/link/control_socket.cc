@@ -356,6 +356,18 @@ void ControlSocket::shut_down() noexcept {
 
 // ---- free functions
 
+void send_refusal(ControlSocket& socket, const Failure& why) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::Refusal{why.code, why.message}, payload);
+  (void)socket.send(ControlType::refusal, payload);
+}
+
+tl::unexpected<Failure> refused(Bytes payload, std::string_view said) {
+  auto refusal = wire::decode_refusal(payload);
+  if (!refusal) return tl::unexpected<Failure>(std::move(refusal).error());
+  return fail(refusal->code, "{}: {}", said, refusal->message);
+}
+
 tl::unexpected<Failure> unexpected_frame(ControlType type, std::string_view where) {
   return fail(Error::protocol, "{}: a frame that has no place {}", control_type_name(type), where);
 }

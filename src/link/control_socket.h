@@ -140,6 +140,11 @@ class ControlSocket {
 // A frame that has no place where it came.
 [[nodiscard]] tl::unexpected<Failure> unexpected_frame(wire::ControlType type, std::string_view where);
 
+// Why a side ends the connection, told and read. The telling is an attempt: the other side may be gone.
+void send_refusal(ControlSocket& socket, const Failure& why);
+// `said` comes before the other side's own words: "the agent ended the channel".
+[[nodiscard]] tl::unexpected<Failure> refused(Bytes payload, std::string_view said);
+
 // Blocks until the next frame; sends meanwhile what is queued. Error::timeout.
 [[nodiscard]] Result<ControlSocket::Frame> await_frame(ControlSocket& socket, TimeNs deadline);
 

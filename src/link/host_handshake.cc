@@ -26,10 +26,8 @@ tl::unexpected<Failure> handshake_failure(const Address& address, Failure failur
 Result<ControlSocket::Frame> await(ControlSocket& socket, ControlType wanted, const Address& address, TimeNs deadline) {
   auto frame = await_frame(socket, deadline);
   if (!frame) return handshake_failure(address, std::move(frame).error());
-  if (frame->type == ControlType::refusal) {
-    OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame->payload));
-    return fail(refusal.code, "the agent at {} refuses: {}", address.text(), refusal.message);
-  }
+  if (frame->type == ControlType::refusal)
+    return refused(frame->payload, fmt::format("the agent at {} refuses", address.text()));
   if (frame->type != wanted) return unexpected_frame(frame->type, "in the handshake");
   return *frame;
 }

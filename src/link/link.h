@@ -96,7 +96,7 @@ class AgentLink {
   // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
   // Tells the host why its channel ends, where the link has a way to. Then close().
-  virtual void refuse(const Failure&) {}
+  virtual void refuse(const Failure& why) = 0;
   virtual void close() = 0;
 };
 

@@ -309,11 +309,7 @@ void LocalAgentLink::lose(Failure why) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost) {
-    scratch_.clear();
-    wire::encode(wire::Refusal{why_.code, why_.message}, scratch_);
-    (void)socket_.send(ControlType::refusal, scratch_);
-  }
+  if (why_.code != Error::peer_lost) send_refusal(socket_, why_);
   socket_.shut_down();
 }
 

@@ -87,7 +87,6 @@ class LocalAgentLink final : public AgentLink {
   Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
 
   EventQueue events_;
-  std::vector<std::byte> scratch_;
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
   bool woken_ = false;

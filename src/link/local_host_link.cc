@@ -131,10 +131,7 @@ Status LocalHostLink::take_frame(const ControlSocket::Frame& frame) {
       descriptors_.emplace_back(ticket, socket_.take_descriptor());
       return {};
     }
-    case ControlType::refusal: {
-      OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame.payload));
-      return fail(refusal.code, "the agent ended the channel: {}", refusal.message);
-    }
+    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
     default: return unexpected_frame(frame.type, "on an open channel");
   }
 }

@@ -66,6 +66,7 @@ class LoopbackAgent final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override { return connection_->hand_over(ticket, fd); }
   std::size_t poll(TimeNs /*the fabric knows it*/, std::span<LinkEvent> events) override { return connection_->poll(events); }
   int event_fd() const override { return -1; }
+  void refuse(const Failure&) override {}  // its host learns that the agent is gone, no more
   void close() override { connection_->agent_closes(); }
 
  private:

@@ -156,6 +156,7 @@ class QuietLink final : public AgentLink {
     return count;
   }
   int event_fd() const override { return silent_.get(); }
+  void refuse(const Failure&) override {}
   void close() override {}
 
  private:

@@ -390,11 +390,7 @@ void TcpAgentLink::lose(Failure why) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost && !socket_.streams()) {
-    scratch_.clear();
-    wire::encode(wire::Refusal{why_.code, why_.message}, scratch_);
-    (void)socket_.send(ControlType::refusal, scratch_);
-  }
+  if (why_.code != Error::peer_lost && !socket_.streams()) send_refusal(socket_, why_);
   socket_.shut_down();
   sending_ = nullptr;
   for (const auto& transfer : transfers_) {

@@ -171,10 +171,7 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
       if (!write_expected_) return unexpected_frame(frame.type, "without a write before it");
       write_expected_ = false;
       return serve_write(load<std::uint64_t>(frame.payload.data()));
-    case ControlType::refusal: {
-      OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame.payload));
-      return fail(refusal.code, "the agent ended the channel: {}", refusal.message);
-    }
+    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
     default: return unexpected_frame(frame.type, "on an open channel");
   }
 }

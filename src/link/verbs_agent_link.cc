@@ -34,9 +34,7 @@ Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket soc
                                                                std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
   auto listening = listen_for_queue_pair(socket);
   if (!listening) {  // the program waits for the port
-    std::vector<std::byte> payload;
-    wire::encode(wire::Refusal{listening.error().code, listening.error().message}, payload);
-    (void)socket.send(ControlType::refusal, payload);
+    send_refusal(socket, listening.error());
     return tl::unexpected<Failure>(std::move(listening).error());
   }
   VerbsConnection connection = std::move(*listening);
@@ -100,11 +98,7 @@ void VerbsAgentLink::lose(Failure why) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost) {
-    scratch_.clear();
-    wire::encode(wire::Refusal{why_.code, why_.message}, scratch_);
-    (void)socket_.send(ControlType::refusal, scratch_);
-  }
+  if (why_.code != Error::peer_lost) send_refusal(socket_, why_);
   connection_.break_off();
   socket_.shut_down();
   const auto end = [this](Operation& operation) {

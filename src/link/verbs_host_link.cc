@@ -25,10 +25,7 @@ constexpr int range_rights = IBV_ACCESS_REMOTE_READ;
 Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs, SegmentMemory channel_segment,
                                                 wire::Welcome welcome, TimeNs deadline) {
   OFP_ASSIGN(const ControlSocket::Frame frame, await_frame(socket, deadline));
-  if (frame.type == ControlType::refusal) {
-    OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame.payload));
-    return fail(refusal.code, "the agent refuses: {}", refusal.message);
-  }
+  if (frame.type == ControlType::refusal) return refused(frame.payload, "the agent refuses");
   if (frame.type != ControlType::rendezvous) return unexpected_frame(frame.type, "before rendezvous: is the agent's address one of verbs?");
   OFP_ASSIGN(const std::uint64_t port, wire::decode_number(frame.payload));
   if (port == 0 || port > 65535) return fail(Error::protocol, "rendezvous: {} is no port", port);
@@ -190,10 +187,7 @@ Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
       if (at != leaving_.end()) leaving_.erase(at);  // else retire_range has waited long enough
       return {};
     }
-    case ControlType::refusal: {
-      OFP_ASSIGN(const wire::Refusal refusal, wire::decode_refusal(frame.payload));
-      return fail(refusal.code, "the agent ended the channel: {}", refusal.message);
-    }
+    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
     default: return unexpected_frame(frame.type, "on an open channel");
   }
 }

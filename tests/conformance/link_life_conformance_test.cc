@@ -140,6 +140,19 @@ TEST_P(LifeConformance, AnAgentThatClosesIsNoticed) {
   memory->data()[99] = std::byte{1};  // the program's own memory stays
 }
 
+TEST_P(LifeConformance, AnAgentThatRefusesSaysWhy) {
+  if (!GetParam().real_time) GTEST_SKIP() << "a link in one process has no words for it";
+  agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
+  agent().close();
+  Status looked;
+  EXPECT_TRUE(pair->until([&] {
+    looked = host().look();
+    return !looked.has_value();
+  }));
+  expect_error(looked, Error::protocol);
+  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos) << looked.error().message;
+}
+
 TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {
   pair->agent.reset();
   Status looked;
