@@ -111,6 +111,29 @@ TEST(Frame, DamagedNumbersAreNamed) {
   }
 }
 
+// The place of the offset by which a table's field points at `target`; both count from the metadata's begin.
+std::uint64_t offset_to(Bytes metadata, std::uint64_t target) {
+  std::uint64_t at = 0;
+  while (at < target && at + load<std::uint32_t>(metadata.data() + at) != target) at += 4;
+  return at;
+}
+
+TEST(Frame, NodesAtAnAddressTheyCannotHaveAreRefused) {
+  const Built built = particles(ipc_alignment, 1);
+  const PartPlace& place = built.plan.parts[0];
+  const std::uint64_t metadata = place.message + message_prefix_bytes;
+  const std::uint64_t vector = built.form->prototypes[0].nodes_at - sizeof(std::uint32_t);
+  const std::uint64_t field = offset_to(Bytes(built.frame).subspan(metadata), vector);
+  ASSERT_LT(field, vector);
+  // Four bytes on, the low half of the first node's length reads as the vector's: 1.
+  std::vector<std::byte> frame = built.frame;
+  store(frame.data() + metadata + field, static_cast<std::uint32_t>(vector + 4 - field));
+  const auto view = parse_frame(frame);
+  ASSERT_FALSE(view);
+  EXPECT_EQ(view.error().message,
+            fmt::format("the message at byte {} has nodes or buffers at no multiple of 8 bytes", place.message));
+}
+
 TEST(Frame, ABatchOfAnotherSchemaIsNamed) {
   const Built built = particles(ipc_alignment, 10);
   const auto view = parse_frame(built.frame);

@@ -44,7 +44,17 @@ std::uint64_t used_bytes(const ipc::Message& message, const ipc::RecordBatch& ba
   return std::min<std::uint64_t>(align_up(used, 8), metadata.size());
 }
 
+// The verifier sees to a vector's length field, which takes 4 bytes, and not to the 8 that its elements may need.
+template <class Element>
+bool is_aligned(const flatbuffers::Vector<const Element*>* vector) {
+  return vector == nullptr || vector->size() == 0 ||
+         reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
+}
+
 Status check_batch(const ipc::RecordBatch& batch, MessageRange& range) {
+  if (!is_aligned(batch.nodes()) || !is_aligned(batch.buffers())) {
+    return fail(Error::protocol, "the message at byte {} has nodes or buffers at no multiple of 8 bytes", range.begin);
+  }
   if (batch.compression() != nullptr) {
     return fail(Error::unsupported, "the message at byte {} has a compressed body, only plain ones are read",
                 range.begin);
