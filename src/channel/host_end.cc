@@ -333,7 +333,7 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
   Lock lock(mutex_);
   // The line starts at 0 again for the next stream of this number, so nobody may still be measured by it.
   for (auto* table : {&ranges_, &segments_})
-    for (Region& region : *table) std::erase_if(region.uses, [&](const Use& use) { return use.stream == stream; });
+    for (Region& region : *table) region.leases.forget(stream);
   streams_[stream] = {};
   return {};
 }
@@ -368,7 +368,7 @@ Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t char
 }
 
 Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::uint32_t stream, Bytes payload,
-                                         std::uint64_t charge, std::uint64_t bytes, std::span<const BufferRef> uses,
+                                         std::uint64_t charge, std::uint64_t bytes, std::span<const RangeName> uses,
                                          TimeNs deadline) {
   Lock& lock = posting.lock;
   OFP_TRY(usable());
@@ -382,32 +382,17 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
     if (fits(payload.size(), spare_slots)) [[likely]] break;
     OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
   }
-  // As memory is now, under the lock: nobody can withdraw it before the post. Columns of one array name one region.
-  RegionId before = wire::channel_segment;
-  for (const BufferRef& use : uses) {
-    if (use.length == 0 || use.region == before) continue;
+  // As memory is now, under the lock: nobody can withdraw it before the post.
+  for (const RangeName& use : uses) {
     const Region* region = find(use.region);
     if (region == nullptr || region->generation != use.generation)
       return fail(Error::stale, "range {} was withdrawn or announced anew", use.region);
-    before = use.region;
   }
   const std::uint64_t ticket = publish(kind, payload);
   state.charged += charge;
   state.last_ticket = ticket;
   counters_.bytes_posted += bytes;
-  before = wire::channel_segment;
-  for (const BufferRef& use : uses) {
-    if (use.length == 0 || use.region == before) continue;
-    before = use.region;
-    auto& region_uses = regions(before)[before & ~wire::segment_flag].uses;
-    if (!region_uses.empty() && region_uses.front().stream == stream) [[likely]] {
-      region_uses.front().ticket = ticket;
-    } else if (const auto at = std::ranges::find(region_uses, stream, &Use::stream); at != region_uses.end()) {
-      at->ticket = ticket;
-    } else {
-      region_uses.push_back({stream, ticket});
-    }
-  }
+  for (const RangeName& use : uses) find(use.region)->leases.add(stream, ticket);
   return ticket;
 }
 

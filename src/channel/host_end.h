@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/leases.h"
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
@@ -124,11 +125,11 @@ class HostEnd {
   [[nodiscard]] Result<wire::Opened> open_stream(wire::OpenStream& open, TimeNs deadline);
   [[nodiscard]] Status close_stream(std::uint32_t stream, TimeNs deadline);
 
-  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory `uses` name until
-  // pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it waits for ring space and credit.
+  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory that `uses` names (each
+  // region once, see find_uses) until pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it waits for ring space and credit.
   [[nodiscard]] Result<std::uint64_t> post_data(Posting& posting, wire::EntryKind kind, std::uint32_t stream,
                                                 Bytes payload, std::uint64_t charge, std::uint64_t bytes,
-                                                std::span<const BufferRef> uses, TimeNs deadline);
+                                                std::span<const RangeName> uses, TimeNs deadline);
   // Posts a request that carries none.
   [[nodiscard]] Result<std::uint64_t> post(wire::EntryKind kind, Bytes payload, TimeNs deadline);
   // Posts, and waits for its reply. A `failed` reply comes back as its failure.
@@ -156,16 +157,12 @@ class HostEnd {
   void close(TimeNs wait_ns);
 
  private:
-  struct Use {
-    std::uint32_t stream;
-    std::uint64_t ticket;
-  };
   struct Region {
     bool live = false;
     std::uint32_t generation = 0;
     const std::byte* base = nullptr;
     std::uint64_t length = 0;
-    std::vector<Use> uses;  // the newest ticket of each stream that used it
+    Leases leases;
     link::SegmentMemory memory;
   };
   struct Stream {
@@ -232,5 +229,8 @@ class HostEnd {
   std::optional<Failure> lost_;
   bool closed_ = false;
 };
+
+// The regions of buffers, each once. Buffers without bytes use none.
+void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses);
 
 }  // namespace offpath::channel

@@ -21,6 +21,14 @@ HostEnd::Region* HostEnd::find(RegionId id) noexcept {
   return index < table.size() && table[index].live ? &table[index] : nullptr;
 }
 
+void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses) {
+  uses.clear();
+  for (const BufferRef& buffer : buffers) {
+    const auto same = [&](const HostEnd::RangeName& use) { return use.region == buffer.region && use.generation == buffer.generation; };
+    if (buffer.length != 0 && std::ranges::none_of(uses, same)) uses.push_back({buffer.region, buffer.generation});
+  }
+}
+
 RegionId HostEnd::unused(std::vector<Region>& regions, RegionId flag) {
   for (std::uint32_t index = 1; index < regions.size(); ++index)
     if (!regions[index].live) return index | flag;
@@ -106,7 +114,7 @@ Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base
     return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
   if (!link_->traits().staged) link_->retire_range(range.region, range.generation);
   auto name = announce_locked(lock, range.region, base, length);
-  if (name) ranges_[range.region].uses.clear();  // those were of the old place, and end as stale
+  if (name) ranges_[range.region].leases.clear();  // those were of the old place, and end as stale
   return name;
 }
 
@@ -114,9 +122,8 @@ Status HostEnd::wait_idle(Lock& lock, RegionId id, TimeNs deadline) {
   while (true) {
     Region* region = find(id);
     if (region == nullptr) return {};
-    const auto use = std::ranges::find_if(region->uses, [this](const Use& each) { return pulled(each.stream) < each.ticket; });
-    if (use == region->uses.end()) return {};
-    const Use waiting = *use;
+    const Leases::Lease waiting = region->leases.pending([this](std::uint32_t stream) { return pulled(stream); });
+    if (waiting.ticket == 0) return {};
     auto status = wait_locked(lock, waiting.stream, waiting.ticket, Progress::pulled, deadline);
     // That a send failed ends its lease too; only time and the agent's death end the wait.
     if (!status && pulled(waiting.stream) < waiting.ticket) return status;
@@ -136,7 +143,7 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   ++memory_epoch_;
   Region& gone = ranges_[range.region];
   gone.live = false;
-  gone.uses.clear();
+  gone.leases.clear();
   if (link_->traits().staged) return idle;
   link_->retire_range(range.region, range.generation);
   std::vector<std::byte> payload;
@@ -150,7 +157,7 @@ bool HostEnd::idle(RangeName range) {
   Lock lock(mutex_);
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation) return true;
-  return std::ranges::all_of(region->uses, [this](const Use& each) { return pulled(each.stream) >= each.ticket; });
+  return region->leases.pending([this](std::uint32_t stream) { return pulled(stream); }).ticket == 0;
 }
 
 Result<RegionId> HostEnd::allocate(std::uint64_t length, TimeNs deadline) {
@@ -166,7 +173,7 @@ Result<RegionId> HostEnd::allocate(std::uint64_t length, TimeNs deadline) {
   region.base = memory.data();
   region.length = memory.length();
   region.memory = std::move(memory);
-  region.uses.clear();
+  region.leases.clear();
   index(id);
   return id;
 }
@@ -187,7 +194,7 @@ void HostEnd::free(RegionId id) {
   unindex(id);
   ++memory_epoch_;
   region->live = false;
-  region->uses.clear();
+  region->leases.clear();
   if (usable()) link_->retire_segment(id);
   region->memory = {};
 }

@@ -110,6 +110,7 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
   charge_ = charge;
   span_bytes_ = span_bytes;
   compose(request, names_, set);
+  channel::find_uses(names_, uses_);
   return {};
 }
 
@@ -129,44 +130,20 @@ void Stream::compose(const SendRequest& request, std::span<const BufferRef> name
   payload_bytes_ = static_cast<std::size_t>(to - payload_.data());
 }
 
-// The place of these columns in known_; its size if they are not there.
-std::size_t Stream::find_known(std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
-                               std::uint64_t rows) const noexcept {
-  const std::size_t count = columns_.size();
-  for (std::size_t tried = 0, i = next_known_; tried < known_.size(); ++tried, i = i + 1 < known_.size() ? i + 1 : 0) {
-    const KnownColumns& known = known_[i];
-    if (known.epoch == epoch && known.rows == rows && known.data.front() == data[0] &&
-        std::memcmp(known.data.data(), data, count * sizeof *data) == 0 &&
-        std::memcmp(known.strides.data(), strides, count * sizeof *strides) == 0)
-      return i;
-  }
-  return known_.size();
-}
-
 // Whether the channel has room for another set.
-bool Stream::may_name(Posting& posting, std::size_t index) const {
-  return connection_->end.sets_bytes(posting) - known_[index].set_bytes + wire::set_bytes(columns_.size()) <= wire::sets_bytes_max;
+bool Stream::may_name(Posting& posting, std::size_t place) const {
+  return connection_->end.sets_bytes(posting) - known_[place].set_bytes + wire::set_bytes(columns_.size()) <= wire::sets_bytes_max;
 }
 
 // As name_columns left them.
-void Stream::remember(Posting& posting, std::size_t index, const void* const* data, const std::uint32_t* strides,
-                      std::uint64_t rows, bool named) {
-  KnownColumns& known = known_[index];
+void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named) {
+  KnownColumns::Record record{.epoch = connection_->end.memory_epoch(posting), .rows = arrays.rows, .charge = charge_,
+                              .span_bytes = span_bytes_, .set_bytes = known_[place].set_bytes, .uses = 0, .named = named};
   if (named) {
-    connection_->end.sets_bytes(posting) += wire::set_bytes(columns_.size()) - known.set_bytes;
-    known.set_bytes = wire::set_bytes(columns_.size());
+    connection_->end.sets_bytes(posting) += wire::set_bytes(columns_.size()) - record.set_bytes;
+    record.set_bytes = static_cast<std::uint32_t>(wire::set_bytes(columns_.size()));
   }
-  known.epoch = connection_->end.memory_epoch(posting);
-  known.rows = rows;
-  known.data.assign(data, data + columns_.size());
-  known.strides.assign(strides, strides + columns_.size());
-  known.named = named;
-  known.charge = charge_;
-  known.span_bytes = span_bytes_;
-  known.uses.clear();
-  for (const BufferRef& name : names_)
-    if (name.length != 0 && std::ranges::find(known.uses, name.region, &BufferRef::region) == known.uses.end())
-      known.uses.push_back(name);
+  known_.remember(place, arrays, record, uses_);
 }
 
 // What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so that
@@ -199,36 +176,35 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    const std::uint64_t epoch = end.memory_epoch(posting);
-    std::size_t at = find_known(epoch, data, strides, request.rows);
-    const bool seen = at < known_.size();
+    const KnownColumns::Arrays arrays{data, strides, request.rows};
+    std::size_t at = known_.find(end.memory_epoch(posting), arrays);
+    const bool seen = at != KnownColumns::nowhere;
     bool naming = false;
-    std::span<const BufferRef> uses;
+    std::span<const HostEnd::RangeName> uses;
     if (seen && known_[at].named) [[likely]] {
       end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size());
       charge_ = known_[at].charge;
       span_bytes_ = known_[at].span_bytes;
-      uses = known_[at].uses;
+      uses = known_.uses(at);
       compose(request, {}, static_cast<std::uint32_t>(at + 1));
     } else {
       naming = seen && may_name(posting, at);
       OFP_TRY(name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
-      uses = names_;
+      uses = uses_;
     }
     ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_, span_bytes_, uses, 0);
-    if (ticket && !known_.empty()) {
+    if (ticket && known_.keeps()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
-      if (!seen) at = oldest_known_++ % known_.size();
-      if (!seen || naming) remember(posting, at, data, strides, request.rows, naming);
-      next_known_ = at + 1 < known_.size() ? at + 1 : 0;
+      if (!seen) at = known_.take_oldest();
+      if (!seen || naming) remember(posting, at, arrays, naming);
     }
     if (!ticket && ticket.error().code == Error::would_block && (request.flags & OFP_SEND_WAIT) != 0) {
       // While it waits another thread may send on this stream and give its sets to other memory: names and payload are
       // this send's own.
       OFP_TRY(name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(payload_.data(), payload_.data() + payload_bytes_);
-      const std::vector<BufferRef> own_names = names_;
-      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_, span_bytes_, own_names, never);
+      const std::vector<HostEnd::RangeName> own_uses = uses_;
+      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_, span_bytes_, own_uses, never);
     }
     if (ticket) note(*ticket, false);
   }
@@ -435,10 +411,12 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   const bool all_copied = copying && std::ranges::all_of(names, [&](const BufferRef& name) {
     return name.length == 0 || name.region == place.region;
   });
+  std::vector<HostEnd::RangeName> uses;
+  channel::find_uses(names, uses);
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, names, deadline);
+    ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, deadline);
     if (ticket) note(*ticket, all_copied);
   }
   if (copying && ticket) connection_->staging.commit(place, number_, *ticket);

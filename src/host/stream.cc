@@ -140,7 +140,8 @@ Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> stri
                 wire::buffers_max);
   names_.resize(columns_.size());
   hints_.resize(columns_.size());
-  if (!columns_.empty() && columns_.size() <= wire::set_buffers_max) known_.resize(wire::sets_max);
+  uses_.reserve(columns_.size());
+  known_ = KnownColumns(columns_.size());
   payload_.resize(send_header_bytes + 2 * wire::key_bytes_max + columns_.size() * sizeof(wire::BufferRef));
   return {};
 }
@@ -193,10 +194,8 @@ Status Stream::close(std::int64_t wait_ns) {
   OFP_TRY(connection_->end.close_stream(number_, connection_->deadline(wait)));
   connection_->staging.forget(number_);
   HostEnd::Posting posting = connection_->end.begin();
-  for (KnownColumns& known : known_) {
-    connection_->end.sets_bytes(posting) -= known.set_bytes;
-    known = {};
-  }
+  connection_->end.sets_bytes(posting) -= known_.sets_bytes();
+  known_ = {};
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include "frame/layout.h"
 #include "frame/schema.h"
 #include "host/connection.h"
+#include "host/known_columns.h"
 
 namespace offpath::host {
 
@@ -48,19 +49,6 @@ struct MoveRequest {
   std::string_view row_key, column_key;
   bool update = false;
   std::uint32_t flags = 0;
-};
-
-// Arrays that were sent before: sent again, they need not be looked up and named again, by the program or to the agent
-// (wire::Send::set). Holds for as long as no memory is withdrawn.
-struct KnownColumns {
-  std::uint64_t epoch = 0;  // HostEnd::memory_epoch; 0: none
-  std::uint64_t rows = 0;
-  std::vector<const void*> data;
-  std::vector<std::uint32_t> strides;
-  bool named = false;       // the agent remembers them
-  std::uint64_t set_bytes = 0;  // what the agent keeps under this number, these columns or earlier ones
-  std::uint64_t charge = 0, span_bytes = 0;
-  std::vector<wire::BufferRef> uses;  // one for each region
 };
 
 class Stream {
@@ -119,11 +107,8 @@ class Stream {
                                        const SendRequest& request, std::uint32_t set,
                                        std::vector<HostEnd::RangeName>& announced);
   void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
-  [[nodiscard]] std::size_t find_known(std::uint64_t epoch, const void* const* data, const std::uint32_t* strides,
-                                       std::uint64_t rows) const noexcept;
-  [[nodiscard]] bool may_name(Posting& posting, std::size_t index) const;
-  void remember(Posting& posting, std::size_t index, const void* const* data, const std::uint32_t* strides, std::uint64_t rows,
-                bool named);
+  [[nodiscard]] bool may_name(Posting& posting, std::size_t place) const;
+  void remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named);
   struct Extent {
     const std::byte* begin;
     std::uint64_t bytes;
@@ -163,12 +148,11 @@ class Stream {
   // Reused by send_columns; belong to whoever holds the channel's lock.
   std::vector<std::byte> payload_;
   std::vector<wire::BufferRef> names_;
+  std::vector<HostEnd::RangeName> uses_;
   std::vector<std::uint32_t> hints_;
   std::size_t payload_bytes_ = 0;
   std::uint64_t charge_ = 0, span_bytes_ = 0;
-  std::vector<KnownColumns> known_;  // its index + 1 is the set's number
-  std::size_t next_known_ = 0;       // where the next send is looked for first
-  std::size_t oldest_known_ = 0;     // whose place the next new columns take
+  KnownColumns known_;
   std::uint32_t missing_ = 0;  // the first column that is not announced
 
   // Reused by send_batch.

@@ -61,9 +61,10 @@ class SimHost {
       send.buffers.push_back(ref);
     }
     // Every other send goes by a set's number; without buffers where the agent has them.
-    const std::vector<channel::BufferRef> uses = send.buffers;
+    std::vector<channel::HostEnd::RangeName> uses;
+    channel::find_uses(send.buffers, uses);
     send.set = ++sends_ % 2 == 0 ? 1 + static_cast<std::uint32_t>(sends_ * 7 % wire::sets_max) : 0;
-    const Set named{rows, uses};
+    const Set named{rows, send.buffers};
     if (send.set != 0 && sets_[send.set] == named) send.buffers.clear();
     std::vector<std::byte> payload;
     wire::encode(send, payload);
