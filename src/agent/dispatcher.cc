@@ -87,6 +87,7 @@ bool Dispatcher::poll(TimeNs now) {
   } else {
     used_bytes_before_ = used;
   }
+  mover_.drop_buffers(effects_);
   carry_out(now);
   if (!closed_.empty()) remove_closed();
   return did;

@@ -13,6 +13,7 @@ namespace offpath::mover {
 namespace {
 
 constexpr std::uint64_t huge_bytes = 2ull << 20;
+constexpr std::uint64_t leaving_bytes_min = 1ull << 20;  // smaller buffers are given to the kernel at once: under 100 us
 
 }  // namespace
 
@@ -112,26 +113,19 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
       return {};
     }
   }
-  unmap(memory.data, capacity);
+  unmap(memory);
   return {};
 }
 
 void BufferCache::give_back(Buffer& buffer) noexcept {
   used_bytes_.fetch_sub(align_up(buffer.length_, page_bytes), std::memory_order_relaxed);
-  std::byte* data = std::exchange(buffer.data_, nullptr);
-  {
-    const std::lock_guard lock(mutex_);
-    make_room(buffer.capacity_);
-    if (counters_.cached_bytes + buffer.capacity_ <= options_.cached_bytes_max) {
-      free_[{buffer.user_, buffer.capacity_}].push_back({data, buffer.capacity_, std::move(buffer.fd_)});
-      counters_.cached_bytes += buffer.capacity_;
-      ++counters_.cached_buffers;
-      return;
-    }
-    ++counters_.dropped;
-  }
-  unmap(data, buffer.capacity_);
-  buffer.fd_.reset();
+  Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_)};
+  const std::lock_guard lock(mutex_);
+  make_room(memory.capacity);
+  if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return discard(std::move(memory));
+  counters_.cached_bytes += memory.capacity;
+  ++counters_.cached_buffers;
+  free_[{buffer.user_, memory.capacity}].push_back(std::move(memory));
 }
 
 // The lock is held. What was wanted last is what will be wanted next: other classes leave for it.
@@ -140,18 +134,37 @@ void BufferCache::make_room(std::uint64_t capacity) noexcept {
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
     const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
     if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
-    const Free& leaving = largest->second.front();
-    unmap(leaving.data, leaving.capacity);
-    counters_.cached_bytes -= leaving.capacity;
+    counters_.cached_bytes -= largest->first.second;
     --counters_.cached_buffers;
-    ++counters_.dropped;
+    discard(std::move(largest->second.front()));
     largest->second.pop_front();
   }
 }
 
-void BufferCache::unmap(std::byte* data, std::uint64_t capacity) const noexcept {
-  if (options_.lasting) options_.lasting->remove(data);
-  munmap(data, capacity);
+// The lock is held. As much may be on its way out as may stay; what exceeds that leaves while its giver waits.
+void BufferCache::discard(Free memory) noexcept {
+  ++counters_.dropped;
+  if (memory.capacity < leaving_bytes_min || leaving_bytes() + memory.capacity > options_.cached_bytes_max) return unmap(memory);
+  leaving_bytes_.fetch_add(memory.capacity, std::memory_order_relaxed);
+  leaving_.push_back(std::move(memory));
+}
+
+void BufferCache::drop_leaving() {
+  std::vector<Free> leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving.swap(leaving_);
+  }
+  for (Free& each : leaving) {
+    unmap(each);
+    each.fd.reset();  // the last one of its memory, mostly
+    leaving_bytes_.fetch_sub(each.capacity, std::memory_order_relaxed);
+  }
+}
+
+void BufferCache::unmap(const Free& memory) const noexcept {
+  if (options_.lasting) options_.lasting->remove(memory.data);
+  munmap(memory.data, memory.capacity);
 }
 
 BufferCacheCounters BufferCache::counters() const {
@@ -162,8 +175,11 @@ BufferCacheCounters BufferCache::counters() const {
 void BufferCache::clear() {
   const std::lock_guard lock(mutex_);
   for (auto& [key, buffers] : free_)
-    for (const Free& each : buffers) unmap(each.data, each.capacity);
+    for (const Free& each : buffers) unmap(each);
+  for (const Free& each : leaving_) unmap(each);
   free_.clear();
+  leaving_.clear();
+  leaving_bytes_.store(0, std::memory_order_relaxed);
   counters_.cached_bytes = counters_.cached_buffers = 0;
 }
 

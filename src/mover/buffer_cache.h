@@ -16,7 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/fd.h"
@@ -77,6 +77,10 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
   // Bytes of buffers in use, whole pages of what was asked for.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
+  // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for a
+  // gigabyte. `drop_leaving` does that: run it in a job.
+  [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
+  void drop_leaving();
   [[nodiscard]] BufferCacheCounters counters() const;
   void clear();
 
@@ -93,15 +97,18 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
   void give_back(Buffer& buffer) noexcept;
   void make_room(std::uint64_t capacity) noexcept;
-  void unmap(std::byte* data, std::uint64_t capacity) const noexcept;
+  void discard(Free memory) noexcept;
+  void unmap(const Free& memory) const noexcept;
 
   BufferCacheOptions options_;
   mutable std::mutex mutex_;
   // Last in, first out: what was given back last is still in the processor's cache. When one has to leave, the longest
   // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
+  std::vector<Free> leaving_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0};
+  std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, and of what drop_leaving is at
 };
 
 // What a pool keeps: one object. Immutable once stored, except for updates in place (ofp_move), which

@@ -65,6 +65,24 @@ TEST(BufferCache, AFullCacheMakesRoomForWhatIsUsedNow) {
   EXPECT_EQ(cache->counters().hits, 1u);
 }
 
+TEST(BufferCache, LargeBuffersLeaveInAJob) {
+  constexpr std::uint64_t large = 4 << 20;
+  auto cache = BufferCache::make({.cached_bytes_max = 3 * large / 2});
+  {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(large, 1).value());
+  }
+  // One stays, one waits to be dropped; what that list has no room for went at once.
+  EXPECT_EQ(cache->counters().cached_buffers, 1u);
+  EXPECT_EQ(cache->counters().dropped, 2u);
+  EXPECT_EQ(cache->leaving_bytes(), large);
+  cache->drop_leaving();
+  EXPECT_EQ(cache->leaving_bytes(), 0u);
+  { const Buffer other = cache->take(large + large / 8, 1).value(); }  // takes the place of the one that stayed
+  EXPECT_EQ(cache->leaving_bytes(), large);
+  EXPECT_EQ(cache->counters().dropped, 3u);
+}
+
 TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
   auto cache = BufferCache::make({});
   Buffer buffer = cache->take(8192, 1).value();

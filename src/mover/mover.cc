@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t number_mask = (1ull << 56) - 1;
 constexpr unsigned place_bits = 24;
 constexpr std::uint64_t preparation_flag = 1ull << 55;
+constexpr std::uint64_t drop_number = 1ull << 54;
 constexpr std::uint32_t used_mask = (1u << 31) - 1;
 
 std::uint64_t charge_base_of(const frame::Template* form) {
@@ -248,6 +249,15 @@ void Mover::on_memory_freed(Effects& effects) {
     grant(*stream, effects);
     if (stream->hungry) return;  // who has waited longest comes first
   }
+}
+
+void Mover::drop_buffers(Effects& effects) {
+  if (dropping_ || cache_->leaving_bytes() == 0) return;
+  dropping_ = true;
+  effects.push_back(JobEffect{token_of(Service::mover, drop_number), [cache = cache_]() -> Status {
+                                cache->drop_leaving();
+                                return {};
+                              }});
 }
 
 Status Mover::spend(Stream& stream, std::uint64_t charge) {
@@ -527,6 +537,10 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
 
 void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   const std::uint64_t number = token & number_mask;
+  if (number == drop_number) {
+    dropping_ = false;
+    return;
+  }
   if (const auto prepared = preparing_.find(number); prepared != preparing_.end()) {
     const auto [channel_number, stream_number] = prepared->second;
     preparing_.erase(prepared);

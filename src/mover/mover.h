@@ -85,6 +85,8 @@ class Mover {
   [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
   // Memory may have become free: gives credit to streams that wait for it.
   void on_memory_freed(Effects& effects);
+  // Starts a job that gives the cache's leaving buffers to the kernel, unless one is at it.
+  void drop_buffers(Effects& effects);
 
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const noexcept;
@@ -148,6 +150,7 @@ class Mover {
   std::uint64_t waiting_bytes_ = 0;  // of all channels
   std::vector<std::uint64_t> pulled_;  // tokens of operations to be finished
   std::uint64_t next_preparation_ = 0;
+  bool dropping_ = false;
   std::unordered_map<std::uint64_t, std::pair<ChannelNumber, std::uint32_t>> preparing_;  // jobs that make buffers
   std::vector<Stream*> hungry_;  // waiting for credit, the longest first
   wire::Send send_;              // the request being planned; these four are reused

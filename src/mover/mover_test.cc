@@ -68,6 +68,8 @@ class MoverTest : public testing::Test {
         pulls.push_back(std::move(*pull));
       } else if (auto* failed = std::get_if<FailEffect>(&effect)) {
         failures.push_back(failed->failure.message);
+      } else if (auto* job = std::get_if<JobEffect>(&effect)) {
+        jobs.push_back(std::move(*job));
       } else if (const auto* reply = std::get_if<ReplyEffect>(&effect)) {
         charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
       } else if (auto* line = std::get_if<LineEffect>(&effect)) {
@@ -95,6 +97,7 @@ class MoverTest : public testing::Test {
   Effects effects;
   std::vector<std::byte> encoded;
   std::vector<PullEffect> pulls;
+  std::vector<JobEffect> jobs;
   std::vector<std::string> failures;
   std::uint64_t ticket = 0, charge = 0, pulled = 0, stored = 0, other = 0;
 };
@@ -227,6 +230,30 @@ TEST_F(MoverTest, SetsOfAChannelHaveABound) {
   EXPECT_TRUE(std::ranges::any_of(failures, [](const std::string& failure) {
     return failure.find("sets of buffers of") != std::string::npos && failure.find("at most 2097152 are allowed") != std::string::npos;
   }));
+}
+
+TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
+  constexpr std::uint64_t large = 4 << 20;
+  cache = BufferCache::make({.cached_bytes_max = large});
+  make(0);
+  jobs.clear();
+  const auto discard = [&] {
+    const Buffer first = cache->take(large, 1).value(), second = cache->take(large, 1).value();
+  };
+  mover->drop_buffers(effects);
+  EXPECT_TRUE(effects.empty());
+  discard();
+  mover->drop_buffers(effects);
+  mover->drop_buffers(effects);
+  take_effects();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_TRUE(jobs[0].run());
+  EXPECT_EQ(cache->leaving_bytes(), 0u);
+  mover->on_job(jobs[0].token, {}, 0, effects);
+  discard();
+  mover->drop_buffers(effects);
+  take_effects();
+  EXPECT_EQ(jobs.size(), 2u);
 }
 
 TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {
