@@ -139,7 +139,7 @@ def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
     command: Command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
     if only:
-        command += ["-k", only]
+        command += ["--names", only]
 
     def count(exits: list[int]) -> Tally:
         tally = count_testcases(report) if report.exists() else Tally()
