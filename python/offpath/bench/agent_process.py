@@ -51,8 +51,8 @@ class AgentProcess:
 
 
 def settings(place: Path, key_file: Path | None, cache: bool) -> list[str]:
-    """KEY=VALUE: room and credit for frames of 1 GiB, everything else as it comes."""
-    chosen = ["memory.bytes_max=12GiB", "memory.window=3GiB", f"memory.cached_max={'2GiB' if cache else '0'}"]
+    """KEY=VALUE: room and credit for frames of 1 GiB, a cache for one of each size, everything else as it comes."""
+    chosen = ["memory.bytes_max=12GiB", "memory.window=3GiB", f"memory.cached_max={'4GiB' if cache else '0'}"]
     listen = f"unix:{place / 'agent.sock'}"
     if key_file is not None:
         listen += ",tcp:127.0.0.1:0"
