@@ -45,7 +45,7 @@ class HostSerialiser {
     serialiser.schema_ = make_schema(columns);
     serialiser.array_stride_bytes_ = align_up(rows * sizeof(double), page_bytes);
     const std::uint64_t bytes_max = columns * serialiser.array_stride_bytes_ + 64 * kib;
-    OFP_ASSIGN(serialiser.sources_, Sources::make(channel, bytes_max, 1, std::max(2 * beyond_cache_bytes(), 2 * bytes_max)));
+    OFP_ASSIGN(serialiser.sources_, Sources::make(channel, bytes_max, 1, std::max(2 * beyond_cache_bytes(), 4 * bytes_max)));
     serialiser.arrays_.resize(columns);
     return serialiser;
   }
@@ -84,10 +84,10 @@ class HostSerialiser {
     return length_bytes;
   }
   // The next message's buffer.
-  [[nodiscard]] const void* next() { return buffer(2 * message_turn_++ + 1); }
+  [[nodiscard]] const void* next() { return buffer(message_turn_++, 1); }
   // The next arrays, a column each; valid until the next call.
   [[nodiscard]] std::span<const void* const> next_arrays() {
-    const std::byte* at = buffer(2 * array_turn_++);
+    const std::byte* at = buffer(array_turn_++, 0);
     for (const void*& array : arrays_) {
       array = at;
       at += array_stride_bytes_;
@@ -97,9 +97,10 @@ class HostSerialiser {
   [[nodiscard]] std::uint64_t bytes_max() const noexcept { return sources_.buffers().stride_bytes(); }
 
  private:
-  // Counted through pairs of buffers, so that even ones stay even when the rotation begins again.
-  [[nodiscard]] const std::byte* buffer(std::size_t index) const {
-    return sources_.buffers().at(index % (sources_.buffers().count() / 2 * 2));
+  // The one of a pair of buffers that is for arrays (0) or messages (1); every other pair is the other way round.
+  [[nodiscard]] const std::byte* buffer(std::size_t turn, std::size_t kind) const {
+    const std::size_t pair = turn % (sources_.buffers().count() / 2);
+    return sources_.buffers().at(2 * pair + (kind ^ (pair % 2)));
   }
 
   std::shared_ptr<arrow::Schema> schema_;

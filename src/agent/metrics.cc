@@ -88,6 +88,8 @@ void add_memory(Families& families, const AgentStatus& status) {
   families.counter("buffers_dropped_total", "Buffers that found no room in the cache.", status.buffers.dropped);
   families.gauge("buffers_cached_bytes", "Memory of buffers nobody uses.", status.buffers.cached_bytes);
   families.gauge("buffers_cached_max_bytes", "The limit of that.", status.cached_bytes_max);
+  families.gauge("buffers_leaving_bytes", "Memory of dropped buffers that the kernel has not got back yet.",
+                 status.buffers.leaving_bytes);
 }
 
 void add_services(Families& families, const AgentStatus& status) {
@@ -117,7 +119,7 @@ void add_channels(Families& families, const AgentStatus& status) {
   struct Sum {
     std::uint64_t channels = 0, asleep = 0;
   };
-  std::map<std::string, Sum> sums{{"local", {}}, {"tcp", {}}};
+  std::map<std::string, Sum> sums{{"local", {}}, {"tcp", {}}, {"verbs", {}}};
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     Sum& sum = sums[channel.traits.name];
     ++sum.channels;

@@ -45,7 +45,7 @@ void write_memory(Json& json, const AgentStatus& status) {
       .member("misses", buffers.misses)
       .member("hit_rate", share(buffers.hits, buffers.misses));
   json.member("dropped", buffers.dropped).member("cached_bytes", buffers.cached_bytes);
-  json.member("cached_buffers", buffers.cached_buffers)
+  json.member("leaving_bytes", buffers.leaving_bytes).member("cached_buffers", buffers.cached_buffers)
       .member("cached_bytes_max", status.cached_bytes_max)
       .end_object();
 }

@@ -169,7 +169,9 @@ void BufferCache::unmap(const Free& memory) const noexcept {
 
 BufferCacheCounters BufferCache::counters() const {
   const std::lock_guard lock(mutex_);
-  return counters_;
+  BufferCacheCounters counters = counters_;
+  counters.leaving_bytes = leaving_bytes();
+  return counters;
 }
 
 void BufferCache::clear() {

@@ -61,6 +61,7 @@ struct BufferCacheOptions {
 struct BufferCacheCounters {
   std::uint64_t hits = 0, misses = 0, dropped = 0;
   std::uint64_t cached_bytes = 0, cached_buffers = 0;
+  std::uint64_t leaving_bytes = 0;
 };
 
 // Thread-safe: jobs give buffers back too.
