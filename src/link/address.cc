@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "link/control_socket.h"
 #include "link/verbs_link.h"
 
 namespace offpath::link {
@@ -64,10 +64,8 @@ tl::unexpected<Failure> dial_failure(const Address& address, int error_number) {
 int finish_connect(int socket, TimeNs deadline) {
   pollfd look{socket, POLLOUT, 0};
   for (;;) {
-    const TimeNs left = deadline == never ? never : deadline - monotonic_ns();
-    if (left <= 0) return ETIMEDOUT;
-    const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
-    const int ready = ppoll(&look, 1, deadline == never ? nullptr : &wait, nullptr);
+    if (monotonic_ns() >= deadline) return ETIMEDOUT;
+    const int ready = poll_until({&look, 1}, deadline);
     if (ready > 0) break;
     if (ready < 0 && errno != EINTR) return errno;
   }

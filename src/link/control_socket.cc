@@ -1,7 +1,6 @@
 #include "link/control_socket.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -372,17 +371,21 @@ tl::unexpected<Failure> unexpected_frame(ControlType type, std::string_view wher
   return fail(Error::protocol, "{}: a frame that has no place {}", control_type_name(type), where);
 }
 
+int poll_until(std::span<pollfd> looks, TimeNs deadline) noexcept {
+  const TimeNs left = deadline == never ? 0 : std::max<TimeNs>(0, deadline - monotonic_ns());
+  const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
+  return ppoll(looks.data(), looks.size(), deadline == never ? nullptr : &wait, nullptr);
+}
+
 Result<ControlSocket::Frame> await_frame(ControlSocket& socket, TimeNs deadline) {
   for (;;) {
     ControlSocket::Frame frame;
     OFP_ASSIGN(const bool there, socket.next(frame));
     if (there) return frame;
     OFP_TRY(socket.flush());
-    const TimeNs left = deadline == never ? never : deadline - monotonic_ns();
-    if (left <= 0) return fail(Error::timeout, "the other side did not answer in time");
-    const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
+    if (monotonic_ns() >= deadline) return fail(Error::timeout, "the other side did not answer in time");
     pollfd look{socket.fd(), static_cast<short>(socket.wants_write() ? POLLIN | POLLOUT : POLLIN), 0};
-    if (ppoll(&look, 1, deadline == never ? nullptr : &wait, nullptr) < 0 && errno != EINTR) return fail_errno(errno, "ppoll");
+    if (poll_until({&look, 1}, deadline) < 0 && errno != EINTR) return fail_errno(errno, "ppoll");
   }
 }
 

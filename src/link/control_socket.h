@@ -11,6 +11,7 @@
 // they are about: they are begun here and moved by their owner, as the socket takes them.
 #pragma once
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <cstdint>
@@ -144,6 +145,9 @@ class ControlSocket {
 void send_refusal(ControlSocket& socket, const Failure& why);
 // `said` comes before the other side's own words: "the agent ended the channel".
 [[nodiscard]] tl::unexpected<Failure> refused(Bytes payload, std::string_view said);
+
+// Blocks until one of them says something or the deadline; what ppoll returns. A negative descriptor is left out.
+int poll_until(std::span<pollfd> looks, TimeNs deadline) noexcept;
 
 // Blocks until the next frame; sends meanwhile what is queued. Error::timeout.
 [[nodiscard]] Result<ControlSocket::Frame> await_frame(ControlSocket& socket, TimeNs deadline);

@@ -6,6 +6,19 @@
 
 namespace offpath::link {
 
+// Links between machines leave these as they are: descriptors do not travel.
+Status AgentLink::hand_over(std::uint64_t, int) {
+  return fail(Error::unsupported, "a file cannot be handed over to a program on another machine");
+}
+
+Result<Fd> HostLink::take_descriptor(std::uint64_t, TimeNs) {
+  return fail(Error::unsupported, "an agent on another machine cannot hand over a file");
+}
+
+Status HostLink::offer(std::uint64_t, int) {
+  return fail(Error::unsupported, "a file cannot be offered to an agent on another machine");
+}
+
 SegmentMemory& SegmentMemory::operator=(SegmentMemory&& other) noexcept {
   if (this == &other) return *this;
   if (data_ != nullptr) munmap(data_, length_);

@@ -86,7 +86,7 @@ class AgentLink {
   virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
 
   virtual void wake() = 0;                                      // makes a sleeping host look
-  virtual Status hand_over(std::uint64_t ticket, int fd) = 0;   // a duplicate of `fd` to the host; unsupported remotely
+  virtual Status hand_over(std::uint64_t ticket, int fd);       // a duplicate of `fd` to the host; unsupported remotely
 
   // Events since the last call, at most events.size(): where it returns that many there may be more. After `closed`
   // nothing follows, and operations posted are forgotten.
@@ -144,8 +144,8 @@ class HostLink {
   [[nodiscard]] virtual int event_fd() const = 0;
   // Clears the event, then looks at the socket without blocking; fails when the agent is gone.
   virtual Status look() = 0;
-  virtual Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) = 0;  // what hand_over sent
-  virtual Status offer(std::uint64_t number, int fd) = 0;                         // unsupported remotely
+  virtual Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);  // what hand_over sent; unsupported remotely
+  virtual Status offer(std::uint64_t number, int fd);                         // unsupported remotely
   // In a forked child: gives up what is inherited without telling the agent anything.
   virtual void abandon() = 0;
   virtual void close() = 0;

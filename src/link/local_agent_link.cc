@@ -46,16 +46,15 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
 
 Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
-  if (traits_.staged) return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
+  if (traits_.staged && !wire::is_segment(range))
+    return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
   if (vectors_ > 0) read_gathered();  // of what the names meant until now
-  return regions_.attach(range, generation, base, length, key);
+  return regions_.attach_range(range, generation, base, length, key);
 }
 
 Status LocalAgentLink::detach_range(RegionId range, std::uint32_t generation) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
   if (vectors_ > 0) read_gathered();
-  return regions_.detach(range, generation);
+  return regions_.detach_range(range, generation);
 }
 
 MutableBytes LocalAgentLink::mapped(RegionId segment) {

@@ -3,21 +3,15 @@
 // because a host could make an eventfd block the agent that writes to it.
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <deque>
-#include <optional>
 #include <utility>
-#include <vector>
 
-#include "link/control_socket.h"
+#include "link/host_control.h"
 #include "link/link.h"
-#include "link/peer.h"
 
 namespace offpath::link {
 
-class LocalHostLink final : public HostLink {
+class LocalHostLink final : public HostLink, private HostControl::Owner {
  public:
   [[nodiscard]] static Result<std::unique_ptr<LocalHostLink>> create(ControlSocket socket, Peer agent,
                                                                      SegmentMemory channel_segment, wire::Welcome welcome);
@@ -32,10 +26,10 @@ class LocalHostLink final : public HostLink {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
-  void wake() override;
-  void wait(TimeNs deadline) override;
-  int event_fd() const override { return events_.get(); }
-  Status look() override;
+  void wake() override { control_.wake(); }
+  void wait(TimeNs deadline) override { control_.wait(deadline); }
+  int event_fd() const override { return control_.event_fd(); }
+  Status look() override { return control_.look(); }
   Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) override;
   Status offer(std::uint64_t number, int fd) override;
   void abandon() override;
@@ -44,23 +38,14 @@ class LocalHostLink final : public HostLink {
  private:
   LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
 
-  [[nodiscard]] Status take_frames();
-  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
-  [[nodiscard]] Status send(wire::ControlType type, Bytes payload, int descriptor = -1);
-  [[nodiscard]] tl::unexpected<Failure> lose(Failure why);
+  Status take_frame(const ControlSocket::Frame& frame) override;
+  void on_lost() noexcept override {}
 
-  ControlSocket socket_;
-  Peer agent_;
+  HostControl control_;
   SegmentMemory channel_segment_;
   wire::Welcome welcome_;
   LinkTraits traits_;
-  Fd events_;  // an epoll of the socket and the agent's pidfd
-  const pid_t owner_ = getpid();
-  std::vector<RegionId> acknowledged_;                      // segments, until announce_segment asks
-  std::vector<RegionId> given_up_;                          // those nobody will ask for
-  std::deque<std::pair<std::uint64_t, Fd>> descriptors_;    // handed over, until take_descriptor asks
-  std::atomic<bool> output_waits_ = false;                  // wait() runs without the channel's lock
-  std::optional<Failure> lost_;
+  std::deque<std::pair<std::uint64_t, Fd>> descriptors_;  // handed over, until take_descriptor asks
 };
 
 }  // namespace offpath::link

@@ -10,6 +10,11 @@ namespace {
 
 const char* kind_of(RegionId id) noexcept { return wire::is_segment(id) ? "segment" : "range"; }
 
+Status check_range(RegionId id) {
+  if (wire::is_segment(id)) return fail(Error::invalid, "region {:#x} is a segment, not a range", id);
+  return {};
+}
+
 }  // namespace
 
 Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -44,6 +49,17 @@ Status RegionTable::detach(RegionId id, std::uint32_t generation) {
   regions[index].live = false;
   --live_;
   return {};
+}
+
+Status RegionTable::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                                 std::uint32_t key) {
+  OFP_TRY(check_range(range));
+  return attach(range, generation, base, length, key);
+}
+
+Status RegionTable::detach_range(RegionId range, std::uint32_t generation) {
+  OFP_TRY(check_range(range));
+  return detach(range, generation);
 }
 
 Result<const Region*> RegionTable::resolve(RegionId id, std::uint32_t generation, std::uint64_t offset,

@@ -21,6 +21,10 @@ class RegionTable {
  public:
   Status attach(wire::RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length, std::uint32_t key);
   Status detach(wire::RegionId id, std::uint32_t generation);
+  // The same for what the request ring tells of: segments are refused, they come by the control socket.
+  Status attach_range(wire::RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                      std::uint32_t key);
+  Status detach_range(wire::RegionId range, std::uint32_t generation);
 
   // The region if [offset, offset + length) of it may be touched; otherwise unannounced, stale or too_large.
   [[nodiscard]] Result<const Region*> resolve(wire::RegionId id, std::uint32_t generation, std::uint64_t offset,

@@ -33,6 +33,22 @@ TEST(RegionTable, ResolvesWhatWasAnnounced) {
   EXPECT_EQ(table.live(), 2u);
 }
 
+TEST(RegionTable, SegmentsAreNoRangesAndComeAnotherWay) {
+  RegionTable table;
+  const auto refused = [](const Status& status) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Error::invalid);
+    EXPECT_THAT(status.error().message, HasSubstr("is a segment, not a range"));
+  };
+  refused(table.attach_range(segment(7), 1, 0x1000, 100, 42));
+  EXPECT_EQ(table.live(), 0u);
+  ASSERT_TRUE(table.attach(segment(7), 0, 0x9000, 200, 43));
+  refused(table.detach_range(segment(7), 0));
+  ASSERT_TRUE(table.attach_range(7, 1, 0x1000, 100, 42));
+  ASSERT_TRUE(table.detach_range(7, 1));
+  EXPECT_EQ(table.live(), 1u);
+}
+
 TEST(RegionTable, AllowsEmptyPiecesUpToTheEnd) {
   RegionTable table;
   ASSERT_TRUE(table.attach(1, 1, 0x1000, 100, 0));

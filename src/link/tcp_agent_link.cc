@@ -48,13 +48,11 @@ TcpAgentLink::TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_b
 
 Status TcpAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                   std::uint32_t key) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
-  return regions_.attach(range, generation, base, length, key);
+  return regions_.attach_range(range, generation, base, length, key);
 }
 
 Status TcpAgentLink::detach_range(RegionId range, std::uint32_t generation) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
-  return regions_.detach(range, generation);
+  return regions_.detach_range(range, generation);
 }
 
 // ---- posting
@@ -211,10 +209,6 @@ void TcpAgentLink::wake() {
   auto sent = socket_.send_wake();
   if (!sent) return lose(std::move(sent).error());
   watch();
-}
-
-Status TcpAgentLink::hand_over(std::uint64_t, int) {
-  return fail(Error::unsupported, "a file cannot be handed over to a program on another machine");
 }
 
 // Keeps event_fd() readable for as long as poll has something to do.

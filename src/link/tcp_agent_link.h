@@ -36,7 +36,6 @@ class TcpAgentLink final : public AgentLink {
   void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
   void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
   void wake() override;
-  Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
   void refuse(const Failure& why) override { lose(why); }

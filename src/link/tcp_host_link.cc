@@ -12,9 +12,7 @@ using wire::ControlType;
 
 namespace {
 
-tl::unexpected<Failure> forked() {
-  return fail(Error::forked, "this channel belongs to the parent process; connect anew");
-}
+tl::unexpected<Failure> forked() { return tl::unexpected<Failure>(forked_channel()); }
 
 }  // namespace
 
@@ -83,14 +81,6 @@ int TcpHostLink::event_fd() const { return abandoned_ ? -1 : server_->event_fd()
 Status TcpHostLink::look() {
   if (abandoned_) return forked();
   return server_->look();
-}
-
-Result<Fd> TcpHostLink::take_descriptor(std::uint64_t, TimeNs) {
-  return fail(Error::unsupported, "an agent on another machine cannot hand over a file");
-}
-
-Status TcpHostLink::offer(std::uint64_t, int) {
-  return fail(Error::unsupported, "a file cannot be offered to an agent on another machine");
 }
 
 void TcpHostLink::abandon() {

@@ -39,8 +39,6 @@ class TcpHostLink final : public HostLink {
   void wait(TimeNs deadline) override;
   int event_fd() const override;
   Status look() override;
-  Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) override;
-  Status offer(std::uint64_t number, int fd) override;
   void abandon() override;
   void close() override;
 

@@ -89,7 +89,7 @@ void TcpServer::stop() {
   set(kick_);
   socket_.shut_down();
   pthread_join(thread_, nullptr);
-  fail_all({Error::closed, "the channel was closed"});
+  fail_all(closed_channel());
   close_copies();
 }
 
@@ -109,9 +109,7 @@ void TcpServer::serve() {
   Status served;
   while (served && !stopping_) served = serve_one();
   if (stopping_) return;
-  Failure why = std::move(served).error();
-  if (why.code == Error::peer_lost) why.message = "the agent ended, or closed the channel";
-  fail_all(std::move(why));
+  fail_all(agent_lost(std::move(served).error()));
   socket_.shut_down();
 }
 
@@ -152,10 +150,7 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
       {
         const std::lock_guard lock(state_);
-        if (const auto late = std::ranges::find(given_up_, segment); late != given_up_.end())
-          given_up_.erase(late);
-        else
-          acknowledged_.push_back(segment);
+        acknowledged_.arrived(segment);
       }
       changed_.notify_all();
       return {};
@@ -186,7 +181,7 @@ Status TcpServer::wait_socket(bool for_output) {
   pollfd looks[2] = {{socket_.fd(), wanted, 0}, {kick_.get(), POLLIN, 0}};
   if (poll(looks, 2, -1) < 0 && errno != EINTR) return fail_errno(errno, "poll");
   if (looks[1].revents != 0) clear(kick_);
-  if (stopping_) return fail(Error::closed, "the channel was closed");
+  if (stopping_) return tl::unexpected<Failure>(closed_channel());
   send_pending_wake();
   return {};
 }
@@ -501,23 +496,20 @@ void TcpServer::send_pending_wake() {
 Status TcpServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(state_);
-  const auto there = [&] { return lost_ || std::ranges::find(acknowledged_, segment) != acknowledged_.end(); };
+  const auto there = [&] { return lost_ || acknowledged_.has(segment); };
   if (deadline == never) {
     changed_.wait(lock, there);
   } else if (!changed_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)), there)) {
-    given_up_.push_back(segment);
-    return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
+    return acknowledged_.give_up(segment);
   }
   if (lost_) return tl::unexpected<Failure>(*lost_);
-  acknowledged_.erase(std::ranges::find(acknowledged_, segment));
+  (void)acknowledged_.take(segment);
   return {};
 }
 
 void TcpServer::wait(TimeNs deadline) {
   pollfd look{event_.get(), POLLIN, 0};
-  const TimeNs left = std::max<TimeNs>(0, deadline == never ? never : deadline - monotonic_ns());
-  const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
-  (void)ppoll(&look, 1, deadline == never ? nullptr : &wait, nullptr);
+  (void)poll_until({&look, 1}, deadline);
 }
 
 Status TcpServer::look() {

@@ -12,6 +12,7 @@
 
 #include "link/control_socket.h"
 #include "link/guarded_copy.h"
+#include "link/host_control.h"
 #include "link/link.h"
 #include "link/region_table.h"
 
@@ -74,8 +75,7 @@ class TcpServer {
 
   std::mutex state_;
   std::condition_variable changed_;
-  std::vector<RegionId> acknowledged_;
-  std::vector<RegionId> given_up_;  // acknowledgements nobody will ask for
+  Acknowledgements acknowledged_;
   std::optional<Failure> lost_;
 
   Fd event_;  // towards the program

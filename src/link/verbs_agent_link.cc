@@ -117,13 +117,11 @@ void VerbsAgentLink::lose(Failure why) {
 
 Status VerbsAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
-  return regions_.attach(range, generation, base, length, key);
+  return regions_.attach_range(range, generation, base, length, key);
 }
 
 Status VerbsAgentLink::detach_range(RegionId range, std::uint32_t generation) {
-  if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment, not a range", range);
-  return regions_.detach(range, generation);
+  return regions_.detach_range(range, generation);
 }
 
 VerbsAgentLink::Operation* VerbsAgentLink::new_operation(bool is_read, std::uint64_t token) {
@@ -329,10 +327,6 @@ void VerbsAgentLink::wake() {
   auto sent = socket_.send_wake();
   if (!sent) lose(std::move(sent).error());
   watch();
-}
-
-Status VerbsAgentLink::hand_over(std::uint64_t, int) {
-  return fail(Error::unsupported, "a file cannot be handed over to a program on another machine");
 }
 
 // ---- completions

@@ -46,7 +46,6 @@ class VerbsAgentLink final : public AgentLink {
   void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
   void wake() override;
   void refuse(const Failure& why) override { lose(why); }
-  Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
   void close() override;

@@ -11,21 +11,17 @@
 // Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "link/control_socket.h"
+#include "link/host_control.h"
 #include "link/link.h"
 #include "link/verbs_connection.h"
 
 namespace offpath::link {
 
-class VerbsHostLink final : public HostLink {
+class VerbsHostLink final : public HostLink, private HostControl::Owner {
  public:
   [[nodiscard]] static Result<std::unique_ptr<VerbsHostLink>> create(ControlSocket socket, VerbsConnection connection,
                                                                      SegmentMemory channel_segment, wire::Welcome welcome,
@@ -41,12 +37,10 @@ class VerbsHostLink final : public HostLink {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
-  void wake() override;
-  void wait(TimeNs deadline) override;
-  int event_fd() const override { return events_.get(); }
-  Status look() override;
-  Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline) override;
-  Status offer(std::uint64_t number, int fd) override;
+  void wake() override { control_.wake(); }
+  void wait(TimeNs deadline) override { control_.wait(deadline); }
+  int event_fd() const override { return control_.event_fd(); }
+  Status look() override { return control_.look(); }
   void abandon() override;
   void close() override;
 
@@ -58,27 +52,20 @@ class VerbsHostLink final : public HostLink {
 
   VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
 
-  [[nodiscard]] Status register_segment(RegionId segment, const SegmentMemory& memory);
+  using Withdrawn = std::pair<RegionId, Registered>;
+  [[nodiscard]] std::vector<Withdrawn>::iterator find_leaving(RegionId region, std::uint32_t generation);
   [[nodiscard]] Status withdraw(RegionId region, std::uint32_t generation);
-  [[nodiscard]] Status take_frames();
-  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
-  [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
-  [[nodiscard]] tl::unexpected<Failure> lose(Failure why);
+  Status take_frame(const ControlSocket::Frame& frame) override;
+  void on_lost() noexcept override { end_connection(); }
   void end_connection() noexcept;
 
-  ControlSocket socket_;
+  HostControl control_;
   VerbsConnection connection_;
   SegmentMemory channel_segment_;
   std::map<RegionId, Registered> registered_;  // segments and ranges, the channel segment among them
   wire::Welcome welcome_;
   LinkTraits traits_;
-  Fd events_;  // an epoll of the socket
-  const pid_t owner_ = getpid();
-  std::vector<RegionId> acknowledged_;                // segments, until announce_segment asks
-  std::vector<RegionId> given_up_;                    // those nobody will ask for
-  std::vector<std::pair<RegionId, Registered>> leaving_;  // withdrawn; the agent has not answered yet
-  std::atomic<bool> output_waits_ = false;            // wait() runs without the channel's lock
-  std::optional<Failure> lost_;
+  std::vector<Withdrawn> leaving_;  // the agent has not answered yet
 };
 
 }  // namespace offpath::link
