@@ -22,6 +22,7 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings) {
   link::AgentPolicy policy;
   policy.uids = settings.allow_uids;
   policy.segments = settings.segments;
+  policy.silence_ns = settings.silence_ns;
   policy.force_staging = settings.force_staging;
   if (!settings.key_file.empty()) {
     OFP_ASSIGN(policy.key, link::SharedKey::load(settings.key_file));

@@ -65,6 +65,10 @@ constexpr ConfigKey keys[] = {
     {"limits.segments_max", ConfigType::integer, "4096", "Shared segments of one program.", 1, 1 << 20},
     {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
      mebibyte, 64 * tebibyte},
+    {"limits.silence", ConfigType::duration, "5s",
+     "For how long a program on another machine (tcp, tls, verbs) may give no answer, or the agent to the program, until "
+     "each side takes the other for gone: a machine that was switched off, a network that was cut. Whole seconds.",
+     wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
     {"security.allow_uids", ConfigType::texts, "",
@@ -168,6 +172,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   settings.channels_max = static_cast<std::size_t>(config.integer("limits.channels_max"));
   settings.handshakes_max = static_cast<std::size_t>(config.integer("limits.handshakes_max"));
   settings.segments.count_max = static_cast<std::uint32_t>(config.integer("limits.segments_max"));
+  settings.silence_ns = config.duration_ns("limits.silence");
   settings.segments.bytes_max = config.bytes("limits.segment_bytes_max");
 }
 

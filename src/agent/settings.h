@@ -33,6 +33,7 @@ struct AgentSettings {
   loop::JobPoolOptions jobs;
   std::size_t channels_max = 0, handshakes_max = 0;
   link::SegmentLimits segments;
+  TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   std::string key_file, tls_certificate_file, tls_key_file;
   bool insecure_network = false, keep_ptrace = true, force_staging = false;

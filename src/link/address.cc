@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -211,15 +212,28 @@ Result<Fd> dial(const Address& address, TimeNs deadline) {
   return dial_failure(address, error_number);
 }
 
+namespace {
+
+void set_option(int socket, int level, int option, int value) noexcept {
+  (void)setsockopt(socket, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
 void tune_network_socket(int socket) noexcept {
-  const auto set = [socket](int level, int option, int value) { (void)setsockopt(socket, level, option, &value, sizeof value); };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // Half a minute of silence, then six questions in as many seconds apart: a peer that vanished is noticed.
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);  // data that is not acknowledged, in milliseconds
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  end_when_silent(socket, silence_default_ns);
+}
+
+// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout: that is
+// taken off, and it ends in time.
+void end_when_silent(int socket, TimeNs silence_ns) noexcept {
+  const int silence_s = static_cast<int>(silence_ns / second_ns);
+  const int interval_s = std::max(1, silence_s / 4);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, silence_s / 2));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (silence_s - interval_s) * 1000);
 }
 
 }  // namespace offpath::link

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "wire/control.h"
 
 namespace offpath::link {
 
@@ -34,7 +35,13 @@ struct Address {
 // A connected, non-blocking socket. Says what to do if nobody listens.
 [[nodiscard]] Result<Fd> dial(const Address& address, TimeNs deadline);
 
-// No delay for small frames, probes that notice a silent peer, room for a few data frames.
+// No delay for small frames, and an end to a connection whose other machine is silent.
 void tune_network_socket(int socket) noexcept;
+
+// Of one that is switched off, or behind a cable that was cut: nothing tells of it but silence. The kernel asks an idle
+// connection's other end from half of this time on, and gives what it sent as long to be acknowledged. So no program needs
+// a thread for it, and a socket that is waited on becomes readable. Between the two bounds, in whole seconds.
+inline constexpr TimeNs silence_default_ns = wire::silence_ms_default * millisecond_ns;
+void end_when_silent(int socket, TimeNs silence_ns) noexcept;
 
 }  // namespace offpath::link

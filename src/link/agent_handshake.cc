@@ -118,6 +118,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   welcome.version = wire::protocol_version;
   welcome.direct = local && direct_.permitted;
   welcome.reason = local ? direct_.reason : network_reason(transport_);
+  welcome.silence_ms = static_cast<std::uint32_t>(policy_->silence_ns / millisecond_ns);
   welcome.proof = {};
   std::vector<std::byte> payload;
   wire::encode(welcome, payload);
@@ -133,6 +134,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
                                             policy_->segments);
+  socket_.end_when_silent(policy_->silence_ns);
   if (transport_ == Address::Kind::verbs)
     return accept_verbs(std::move(socket_), verbs_proofs(*policy_->key, hello_.nonce, nonce_, session_binding(socket_)),
                         hello_.layout.total_bytes(), policy_->segments, policy_->lasting,

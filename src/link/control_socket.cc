@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "link/address.h"
+
 namespace offpath::link {
 
 using wire::ControlHeader;
@@ -18,21 +20,44 @@ bool is_streamed(ControlType type) { return type == ControlType::read_data || ty
 
 iovec piece_of(Bytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
 
-tl::unexpected<Failure> ended() { return fail(Error::peer_lost, "the other side closed the connection"); }
+}  // namespace
 
-tl::unexpected<Failure> socket_failure(int error_number, std::string_view call) {
+ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls)
+    : socket_(std::move(socket)),
+      kind_(kind),
+      tls_(std::move(tls)),
+      silence_ns_(kind == Kind::network ? silence_default_ns : 0),
+      input_(input_bytes_first) {
+  output_.reserve(1024);
+}
+
+void ControlSocket::end_when_silent(TimeNs silence_ns) noexcept {
+  silence_ns_ = silence_ns;
+  link::end_when_silent(socket_.get(), silence_ns);
+}
+
+tl::unexpected<Failure> ControlSocket::ended() const {
+  if (!silent()) return fail(Error::peer_lost, "the other side closed the connection");
+  return fail(Error::peer_lost, "no answer from the other machine for {} s: it is switched off, or the network between is cut",
+              silence_ns_ / second_ns);
+}
+
+tl::unexpected<Failure> ControlSocket::given_up() {
+  std::atomic_ref(silent_).store(true, std::memory_order_relaxed);
+  return ended();
+}
+
+tl::unexpected<Failure> ControlSocket::failure(int error_number, std::string_view call) {
   if (error_number == EPIPE || error_number == ECONNRESET) return ended();
-  if (error_number == ETIMEDOUT || error_number == EHOSTUNREACH || error_number == ENETUNREACH)
-    return fail(Error::peer_lost, "the other side does not answer any more: {}", strerror(error_number));
+  if (is_silence(error_number)) return given_up();
   if (error_number == EFAULT) return fail(Error::unreadable, "{}: the memory cannot be reached", call);
   return fail_errno(error_number, call);
 }
 
-}  // namespace
-
-ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls)
-    : socket_(std::move(socket)), kind_(kind), tls_(std::move(tls)), input_(input_bytes_first) {
-  output_.reserve(1024);
+tl::unexpected<Failure> ControlSocket::tls_failure(Failure why) {
+  if (why.code == Error::timeout) return given_up();
+  if (why.code == Error::peer_lost) return ended();
+  return tl::unexpected<Failure>(std::move(why));
 }
 
 // ---- receiving
@@ -162,9 +187,10 @@ Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
   if (tls_) {
     std::size_t total = 0;
     for (const iovec& piece : to) {
-      OFP_ASSIGN(const std::size_t got, tls_->receive({static_cast<std::byte*>(piece.iov_base), piece.iov_len}));
-      total += got;
-      if (got < piece.iov_len) break;
+      const auto got = tls_->receive({static_cast<std::byte*>(piece.iov_base), piece.iov_len});
+      if (!got) return tls_failure(got.error());
+      total += *got;
+      if (*got < piece.iov_len) break;
     }
     return total;
   }
@@ -181,7 +207,7 @@ Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
     got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::size_t{0};
-  if (got < 0) return socket_failure(errno, "recvmsg");
+  if (got < 0) return failure(errno, "recvmsg");
   if (got == 0) return ended();
 
   const std::uint64_t position = taken_ + buffered() + static_cast<std::uint64_t>(got);
@@ -320,9 +346,10 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
     std::size_t total = 0;
     for (const iovec& piece : from) {
       if (piece.iov_len == 0) continue;
-      OFP_ASSIGN(const std::size_t sent, tls_->send({static_cast<const std::byte*>(piece.iov_base), piece.iov_len}));
-      total += sent;
-      if (sent < piece.iov_len) break;
+      const auto sent = tls_->send({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
+      if (!sent) return tls_failure(sent.error());
+      total += *sent;
+      if (*sent < piece.iov_len) break;
     }
     return total;
   }
@@ -346,7 +373,7 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return std::size_t{0};
-  return socket_failure(errno, "sendmsg");
+  return failure(errno, "sendmsg");
 }
 
 void ControlSocket::shut_down() noexcept {

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -48,6 +49,11 @@ class ControlSocket {
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
   [[nodiscard]] bool open() const noexcept { return static_cast<bool>(socket_); }
   [[nodiscard]] const TlsSession* tls() const noexcept { return tls_.get(); }
+  // Of a network socket; see address.h.
+  void end_when_silent(TimeNs silence_ns) noexcept;
+  [[nodiscard]] TimeNs silence_ns() const noexcept { return silence_ns_; }
+  // The other machine was given up because it did not answer. Its end is Error::peer_lost all the same.
+  [[nodiscard]] bool silent() const noexcept { return std::atomic_ref(silent_).load(std::memory_order_relaxed); }
   // Whether to wait for room besides input. (TLS may wait for input before it can send.)
   [[nodiscard]] bool wants_write() const noexcept { return tls_ ? tls_->wants_write() : output_waits(); }
 
@@ -104,6 +110,10 @@ class ControlSocket {
   [[nodiscard]] Result<bool> parse(Frame& frame);
   [[nodiscard]] Status collect_descriptors(wire::ControlType type, std::uint64_t frame_end);
   [[nodiscard]] Result<std::size_t> fill();
+  [[nodiscard]] tl::unexpected<Failure> ended() const;
+  [[nodiscard]] tl::unexpected<Failure> given_up();
+  [[nodiscard]] tl::unexpected<Failure> failure(int error_number, std::string_view call);
+  [[nodiscard]] tl::unexpected<Failure> tls_failure(Failure why);
   [[nodiscard]] Result<std::size_t> receive_into(std::span<iovec> to);
   [[nodiscard]] Result<std::size_t> send_from(std::span<const iovec> from, int descriptor, int flags = 0);
   [[nodiscard]] std::size_t buffered() const noexcept { return input_end_ - input_at_; }
@@ -111,6 +121,9 @@ class ControlSocket {
   Fd socket_;
   Kind kind_ = Kind::unix_socket;
   std::unique_ptr<TlsSession> tls_;
+  TimeNs silence_ns_ = 0;
+  // The kernel says it once, to whoever asks first: tcp's thread, which receives, or a thread of the program that sends.
+  mutable bool silent_ = false;
 
   std::vector<std::byte> input_;
   std::size_t input_at_ = 0, input_end_ = 0;

@@ -56,6 +56,7 @@ struct AgentPolicy {
   SegmentLimits segments;
   std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: addresses; may be null
   bool force_staging = false;        // as if direct reads were not permitted
+  TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
 };
 
 inline constexpr TimeNs handshake_wait_ns = 5 * second_ns;

@@ -1,6 +1,7 @@
 #include "link/handshake.h"
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -237,7 +238,8 @@ TEST(BadHello, IsRefusedWithBothValues) {
     client.say(hello, memory->fd());
     const Failure failure = client.refused();
     EXPECT_EQ(failure.code, Error::version);
-    EXPECT_NE(failure.message.find("protocol version 9, the agent version 1"), std::string::npos) << failure.message;
+    const std::string both = fmt::format("protocol version 9, the agent version {}", wire::protocol_version);
+    EXPECT_NE(failure.message.find(both), std::string::npos) << failure.message;
   }
   {
     RawClient client(agent);
@@ -461,6 +463,54 @@ TEST_F(Network, NeedsTheKeyAtBothEnds) {
   met = agent.meet({.name = "simulation", .key_file = right});
   ASSERT_TRUE(met.first) << met.first.error().message;
   EXPECT_EQ(met.second.hello.name, "simulation");
+}
+
+// What the kernel was told: how long what was sent may stay unacknowledged, and when it asks an idle connection's other end.
+struct Silence {
+  explicit Silence(int socket) {
+    const auto option = [socket](int name) {
+      int value = -1;
+      socklen_t length = sizeof value;
+      EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, name, &value, &length), 0);
+      return value;
+    };
+    unacknowledged_ms = option(TCP_USER_TIMEOUT);
+    idle_s = option(TCP_KEEPIDLE);
+    interval_s = option(TCP_KEEPINTVL);
+  }
+  int unacknowledged_ms, idle_s, interval_s;
+};
+
+TEST(EndWhenSilent, IsOverInTimeWhateverTheTime) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  for (const int silence_s : {2, 3, 4, 5, 7, 60, 3600}) {
+    end_when_silent(socket.get(), silence_s * second_ns);
+    const Silence told(socket.get());
+    // An idle connection ends when it is asked for the first time after the user timeout.
+    EXPECT_LE(told.unacknowledged_ms + told.interval_s * 1000, silence_s * 1000) << silence_s;
+    EXPECT_GT(told.unacknowledged_ms, 0) << silence_s;
+    EXPECT_GE(told.unacknowledged_ms, silence_s * 500) << silence_s;
+    EXPECT_LE(told.idle_s * 1000, told.unacknowledged_ms) << silence_s << ": nobody asks before it is over";
+  }
+}
+
+TEST_F(Network, TheAgentsSilenceIsTheProgramsToo) {
+  const std::string right = key("right", "the right key of both");
+  agent.policy.key = std::move(*SharedKey::load(right));
+  agent.policy.silence_ns = 17 * second_ns;
+  auto met = agent.meet({.name = "simulation", .key_file = right});
+  ASSERT_TRUE(met.first) << met.first.error().message;
+  EXPECT_EQ((*met.first)->welcome().silence_ms, 17'000u);
+  int sockets = 0;  // of this process, which holds both ends
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_storage other{};
+    socklen_t length = sizeof other;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&other), &length) != 0 || other.ss_family != AF_INET) continue;
+    EXPECT_LE(Silence(fd).unacknowledged_ms, 17'000);
+    EXPECT_GT(Silence(fd).unacknowledged_ms, 8'000);
+    ++sockets;
+  }
+  EXPECT_EQ(sockets, 2);
 }
 
 TEST_F(Network, AnAgentWithoutTheKeyIsNotTrusted) {

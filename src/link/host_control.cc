@@ -76,7 +76,7 @@ Status HostControl::look() {
   note_output();
   // Frames first, also when sending failed: the agent may have said why it ended the channel.
   if (auto taken = take_frames(); !taken) return lose(std::move(taken).error());
-  if (!flushed) return lose(agent_lost(std::move(flushed).error()));
+  if (!flushed) return lose(agent_lost(socket_, std::move(flushed).error()));
   if (has_ended(agent_)) return lose({Error::peer_lost, "the agent ended"});
   return {};
 }
@@ -85,7 +85,7 @@ Status HostControl::take_frames() {
   for (;;) {
     ControlSocket::Frame frame;
     auto there = socket_.next(frame);
-    if (!there) return tl::unexpected<Failure>(agent_lost(std::move(there).error()));
+    if (!there) return tl::unexpected<Failure>(agent_lost(socket_, std::move(there).error()));
     if (!*there) return {};
     OFP_TRY(take_frame(frame));
   }
@@ -152,8 +152,8 @@ Failure forked_channel() { return {Error::forked, "this channel belongs to the p
 
 Failure closed_channel() { return {Error::closed, "the channel was closed"}; }
 
-Failure agent_lost(Failure why) {
-  if (why.code == Error::peer_lost) why.message = "the agent ended, or closed the channel";
+Failure agent_lost(const ControlSocket& socket, Failure why) {
+  if (why.code == Error::peer_lost && !socket.silent()) why.message = "the agent ended, or closed the channel";
   return why;
 }
 

@@ -97,6 +97,6 @@ class HostControl {
 
 [[nodiscard]] Failure forked_channel();
 [[nodiscard]] Failure closed_channel();
-[[nodiscard]] Failure agent_lost(Failure why);  // other failures stay what they are
+[[nodiscard]] Failure agent_lost(const ControlSocket& socket, Failure why);  // other failures stay what they are
 
 }  // namespace offpath::link

@@ -102,6 +102,7 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   wire::encode(welcome, said);
   if (!equal(given, key.prove(SharedKey::Side::agent, hello.nonce, agent_nonce, binding, said)))
     return fail(Error::denied, "the agent at {} does not know the key in {}", address.text(), options.key_file);
+  socket.end_when_silent(TimeNs{welcome.silence_ms} * millisecond_ns);
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));
   if (address.kind == Address::Kind::verbs)
     return connect_verbs(std::move(socket), verbs_proofs(key, hello.nonce, agent_nonce, binding), std::move(channel_segment),

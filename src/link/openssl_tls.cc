@@ -104,9 +104,13 @@ bool OpensslSession::only_waits(int returned, bool& wants_write) {
 }
 
 tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view call) {
+  const int error_number = errno;  // of the socket, if it was that
   switch (SSL_get_error(session_, returned)) {
     case SSL_ERROR_ZERO_RETURN: return fail(Error::peer_lost, "the other side closed the connection");
-    case SSL_ERROR_SYSCALL: ERR_clear_error(); return fail(Error::peer_lost, "the other side closed the connection");
+    case SSL_ERROR_SYSCALL:
+      ERR_clear_error();
+      if (is_silence(error_number)) return fail(Error::timeout, "the other machine does not answer");
+      return fail(Error::peer_lost, "the other side closed the connection");
     default: break;
   }
   if (const long verified = SSL_get_verify_result(session_); verified != X509_V_OK) {

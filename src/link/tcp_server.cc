@@ -109,7 +109,7 @@ void TcpServer::serve() {
   Status served;
   while (served && !stopping_) served = serve_one();
   if (stopping_) return;
-  fail_all(agent_lost(std::move(served).error()));
+  fail_all(agent_lost(socket_, std::move(served).error()));
   socket_.shut_down();
 }
 

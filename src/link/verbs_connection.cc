@@ -113,6 +113,14 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
   return {};
 }
 
+// A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. The longest with which the first try and
+// all retries are over in this time.
+std::uint8_t timeout_within(TimeNs silence_ns) noexcept {
+  std::uint8_t timeout = 1;
+  while (timeout < 31 && (TimeNs{4096} << (timeout + 1)) * (retries + 1) <= silence_ns) ++timeout;
+  return timeout;
+}
+
 // `reads_out`: what this side may have outstanding; `reads_in`: what it serves.
 Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int rights, unsigned reads_out, unsigned reads_in) {
   ibv_qp_attr attributes{};
@@ -122,6 +130,8 @@ Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int righ
     return fail_errno(errno, "rdma_init_qp_attr");
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes.qp_access_flags = static_cast<unsigned>(rights);
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) attributes.max_rd_atomic = static_cast<std::uint8_t>(reads_out);
+  if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeout_within(connection.silence_ns);
+  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes.retry_cnt = retries;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(reads_in);
   if (const int code = connection.calls->ibv_modify_qp(connection.pair.get(), &attributes, mask); code != 0)
     return fail_errno(code, fmt::format("moving the queue pair to state {}", static_cast<int>(state)));
@@ -240,6 +250,7 @@ void VerbsConnection::abandon() noexcept {
 
 Result<VerbsConnection> listen_for_queue_pair(const ControlSocket& socket) {
   OFP_ASSIGN(VerbsConnection connection, open_connection());
+  connection.silence_ns = socket.silence_ns();
   OFP_ASSIGN(connection.listener, new_id(connection));
   OFP_ASSIGN(SocketAddress at, address_of(socket, false));
   at.set_port(0);
@@ -286,6 +297,7 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
                                            TimeNs deadline, unsigned reads_out) {
   OFP_ASSIGN(VerbsConnection connection, open_connection());
   const VerbsCalls& calls = *connection.calls;
+  connection.silence_ns = socket.silence_ns();
   OFP_ASSIGN(connection.id, new_id(connection));
   OFP_ASSIGN(SocketAddress to, address_of(socket, true));
   OFP_ASSIGN(SocketAddress from, address_of(socket, false));

@@ -48,6 +48,7 @@ struct VerbsConnection {
   QueuePair pair;
   unsigned send_requests_max = 0;
   unsigned inline_bytes_max = 0;
+  TimeNs silence_ns = 0;  // of the control connection: its retries take no longer
 
   // The next thing that happened, without blocking.
   [[nodiscard]] Result<std::optional<ConnectionEvent>> next_event();

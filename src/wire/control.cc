@@ -20,7 +20,7 @@ void fields(auto& way, Is<Hello> auto& m) {
 
 void fields(auto& way, Is<Welcome> auto& m) {
   way.begins("welcome");
-  way(m.version, m.direct, m.incarnation, m.memory_bytes_max, m.pid, m.proof, m.agent_name, m.agent_version, m.reason);
+  way(m.version, m.direct, m.incarnation, m.memory_bytes_max, m.pid, m.silence_ms, m.proof, m.agent_name, m.agent_version, m.reason);
 }
 
 void fields(auto& way, Is<Refusal> auto& m) {
@@ -90,7 +90,11 @@ Result<Welcome> decode_welcome(Bytes payload) {
   if (start.ok() && version != protocol_version)
     return fail(Error::version, "the agent speaks protocol version {}, this library version {}: install the same release on both",
                 version, protocol_version);
-  return read<Welcome>(payload);
+  OFP_ASSIGN(Welcome welcome, read<Welcome>(payload));
+  if (welcome.silence_ms < silence_ms_min || welcome.silence_ms > silence_ms_max)
+    return fail(Error::protocol, "welcome: a silence of {} ms, allowed are {} to {}", welcome.silence_ms, silence_ms_min,
+                silence_ms_max);
+  return welcome;
 }
 
 Result<Refusal> decode_refusal(Bytes payload) { return read<Refusal>(payload); }

@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -80,12 +80,16 @@ struct Hello {
   std::string name;  // at most 255 bytes
 };
 
+// Between machines: after how long without an answer each side takes the other for gone.
+inline constexpr std::uint32_t silence_ms_min = 2'000, silence_ms_default = 5'000, silence_ms_max = 3'600'000;
+
 struct Welcome {
   std::uint16_t version = protocol_version;
   std::uint8_t direct = 0;      // ranges are read where they lie; 0: the host copies through segments
   std::uint64_t incarnation = 0;
   std::uint64_t memory_bytes_max = 0;
   std::int64_t pid = 0;
+  std::uint32_t silence_ms = silence_ms_default;
   Proof proof{};                // over TCP: the agent knows the key as well
   std::string agent_name;       // at most 255 bytes
   std::string agent_version;

@@ -56,6 +56,7 @@ TEST(Control, WelcomeComesBack) {
   welcome.incarnation = 1ull << 60;
   welcome.memory_bytes_max = 1ull << 40;
   welcome.pid = 12;
+  welcome.silence_ms = 7'000;
   welcome.proof.fill(std::byte{9});
   welcome.agent_name = "dpu";
   welcome.agent_version = "1.2.3";
@@ -66,10 +67,15 @@ TEST(Control, WelcomeComesBack) {
   EXPECT_EQ(back->incarnation, welcome.incarnation);
   EXPECT_EQ(back->memory_bytes_max, welcome.memory_bytes_max);
   EXPECT_EQ(back->pid, 12);
+  EXPECT_EQ(back->silence_ms, 7'000u);
   EXPECT_EQ(back->proof, welcome.proof);
   EXPECT_EQ(back->agent_name + back->agent_version + back->reason, "dpu1.2.3because");
   expect_exact_length(encoded(welcome), decode_welcome);
-  welcome.version = 2;
+  for (const std::uint32_t silence_ms : {silence_ms_min - 1, silence_ms_max + 1}) {
+    welcome.silence_ms = silence_ms;
+    EXPECT_EQ(decode_welcome(encoded(welcome)).error().code, Error::protocol) << silence_ms;
+  }
+  welcome.version = protocol_version + 1;
   EXPECT_EQ(decode_welcome(encoded(welcome)).error().code, Error::version);
 }
 

@@ -73,17 +73,18 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   hello.pid = 4711;
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
-  EXPECT_EQ(checksum_of(hello), 0xa198dd98u);
+  EXPECT_EQ(checksum_of(hello), 0xccc91d7cu);
   Welcome welcome;
   welcome.direct = 1;
   welcome.incarnation = 1ull << 60;
   welcome.memory_bytes_max = 1ull << 40;
   welcome.pid = 12;
+  welcome.silence_ms = 7'000;
   welcome.proof.fill(std::byte{9});
   welcome.agent_name = "dpu";
   welcome.agent_version = "1.2.3";
   welcome.reason = "because";
-  EXPECT_EQ(checksum_of(welcome), 0x4718f330u);
+  EXPECT_EQ(checksum_of(welcome), 0xd1d1c45cu);
   const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
   EXPECT_EQ(checksum_of(TransferRequest{42, std::as_bytes(std::span(pieces))}), 0x57c8f5f2u);
 }

@@ -47,11 +47,11 @@ def run_agent(*arguments: str, env: dict[str, str] | None = None) -> subprocess.
 class AgentProcess:
     """A running agent. `ready` is its ready line; standard error goes to a file."""
 
-    def __init__(self, directory: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, directory: Path, arguments: Sequence[str], launcher: Sequence[str] = ()) -> None:
         self.log_path = directory / "agent.log"
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                [find_program(), "--ready", *arguments], stdout=subprocess.PIPE, stderr=log, text=True
+                [*launcher, find_program(), "--ready", *arguments], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -99,14 +99,14 @@ class AgentProcess:
 
 
 @contextlib.contextmanager
-def agent(directory: Path, *arguments: str, http: bool = True) -> Iterator[AgentProcess]:
-    """An agent listening at a Unix socket below `directory`, unless `arguments` name addresses."""
+def agent(directory: Path, *arguments: str, http: bool = True, launcher: Sequence[str] = ()) -> Iterator[AgentProcess]:
+    """An agent at a Unix socket below `directory`, unless `arguments` name addresses; `launcher` starts it."""
     given = list(arguments)
     if "--listen" not in given:
         given += ["--listen", f"unix:{directory}/agent.sock"]
     if http and "--http" not in given:
         given += ["--http", "127.0.0.1:0"]
-    running = AgentProcess(directory, given)
+    running = AgentProcess(directory, given, launcher)
     try:
         yield running
     finally:

@@ -17,12 +17,17 @@ from guest import Guest, GuestError
 ROOT = Path(__file__).resolve().parents[2]
 HOST, AGENT = 1, 2  # their numbers
 ADDRESS = f"verbs:10.77.0.{AGENT}:7700"
-SETTLED_S = 100  # a machine that is silent is noticed by the control connection after a minute
+SILENCE_S = 5  # limits.silence
+NOTICED_S = 2 * SILENCE_S  # an emulated machine is late with everything
+SETTLED_S = 100
+TOLD = f"no answer from the other machine for {SILENCE_S} s"
+# The agent may hear of it from its RDMA device before.
+TOLD_BY_DEVICE = "the program's RDMA device does not answer"
 
 START_AGENT = f"""
 cp /run/out/key /tmp/key && chmod 600 /tmp/key
 {Path(sys.executable).parent}/offpath-agent --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key \\
-  --insecure-network >/run/out/agent.log 2>&1 &
+  --insecure-network --set limits.silence={SILENCE_S}s >/run/out/agent.log 2>&1 &
 for try in $(seq 600); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
 exit 1
 """
@@ -62,19 +67,38 @@ class Pair:
     def agent_log(self) -> str:
         return (self.agent.out / "agent.log").read_text(errors="replace")
 
-    def await_agent_log(self, text: str, seconds: float) -> float:
-        """How long it took the agent to log `text`, from now."""
-        began = time.monotonic()
-        while text not in self.agent_log():
-            if time.monotonic() - began > seconds:
-                raise GuestError(f"the agent did not log '{text}' in {seconds:.0f} s: {self.agent_log()[-500:]}")
-            time.sleep(0.1)
-        return time.monotonic() - began
-
 
 def expect(holds: bool, what: str) -> None:
     if not holds:
         raise GuestError(what)
+
+
+def await_agent(pair: Pair, before: int, began: float) -> float:
+    """Seconds from `began` until the agent ended one channel more than the `before` ones, and said why."""
+    while pair.agent_log().count("endure ended") == before:
+        expect(time.monotonic() - began < SETTLED_S, f"the agent did not notice: {pair.agent_log()[-500:]}")
+        time.sleep(0.1)
+    seconds = time.monotonic() - began
+    line = [line for line in pair.agent_log().splitlines() if "endure ended" in line][-1]
+    expect(TOLD in line or TOLD_BY_DEVICE in line, f"the agent said: {line}")
+    expect(seconds < NOTICED_S, f"the agent noticed after {seconds:.1f} s, limits.silence is {SILENCE_S} s")
+    return seconds
+
+
+def await_program(pair: Pair, number: int, began: float) -> str:
+    """When, from `began`, the program learnt of it, and what it was told."""
+    code, said = pair.host.finish(number, SETTLED_S)
+    seconds = time.monotonic() - began
+    last = said.strip().splitlines()[-1]
+    expect(code == 0 and last.startswith("PeerLost"), f"the program did not learn of it: {last}")
+    expect(TOLD in last, f"the program was told: {last}")
+    expect(seconds < NOTICED_S, f"the program noticed after {seconds:.1f} s, limits.silence is {SILENCE_S} s")
+    return f"the program noticed after {seconds:.1f} s: {last}"
+
+
+def await_both(pair: Pair, number: int, before: int, began: float) -> str:
+    agent = await_agent(pair, before, began)
+    return f"the agent noticed after {agent:.1f} s, {await_program(pair, number, began)}"
 
 
 def across(pair: Pair) -> str:
@@ -96,14 +120,13 @@ def short_cut(pair: Pair) -> str:
 def long_cut(pair: Pair) -> str:
     """The network is gone for longer than cards repeat: both sides say so; afterwards the program connects anew."""
     number = pair.begin_sending("endure")
+    before = pair.agent_log().count("endure ended")
     pair.agent.set_cable(False)
-    noticed = pair.await_agent_log("endure ended", SETTLED_S)
+    began = time.monotonic()
+    noticed = await_both(pair, number, before, began)
     pair.agent.set_cable(True)
-    code, said = pair.host.finish(number, SETTLED_S)
-    last = said.strip().splitlines()[-1]
-    expect(code == 0 and last.startswith("PeerLost"), f"the program did not learn of it: {last}")
     pair.host.run(pair.program("move"), 200)
-    return f"the agent noticed after {noticed:.0f} s, the program: {last}; the next one moved its batches"
+    return f"{noticed}; the next one moved its batches"
 
 
 def host_dies(pair: Pair) -> str:
@@ -112,23 +135,18 @@ def host_dies(pair: Pair) -> str:
     before = pair.agent_log().count("endure ended")
     pair.host.kill()
     began = time.monotonic()
-    while pair.agent_log().count("endure ended") == before:
-        expect(time.monotonic() - began < SETTLED_S, "the agent did not notice")
-        time.sleep(0.1)
-    noticed = time.monotonic() - began
+    noticed = await_agent(pair, before, began)
     pair.start_host()
     pair.host.run(pair.program("move"), 200)
-    return f"the agent noticed after {noticed:.0f} s; the next machine moved its batches"
+    return f"the agent noticed after {noticed:.1f} s; the next machine moved its batches"
 
 
 def agent_dies(pair: Pair) -> str:
     """The agent's machine is gone at once: the program is told, its memory is its own, and it can end."""
     number = pair.begin_sending("endure")
     pair.agent.kill()
-    code, said = pair.host.finish(number, 2 * SETTLED_S)
-    last = said.strip().splitlines()[-1]
-    expect(code == 0 and last.startswith("PeerLost"), f"the program did not learn of it: {last}")
-    return f"the program: {last}"
+    began = time.monotonic()
+    return await_program(pair, number, began)
 
 
 CHECKS: tuple[Callable[[Pair], str], ...] = (across, short_cut, long_cut, host_dies, agent_dies)
