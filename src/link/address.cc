@@ -225,15 +225,15 @@ void tune_network_socket(int socket) noexcept {
   end_when_silent(socket, silence_default_ns);
 }
 
-// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout: that is
-// taken off, and it ends in time.
+// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout, and one with
+// bytes under way counts from when it sent them again for the first time: both are taken off, and it ends in time.
 void end_when_silent(int socket, TimeNs silence_ns) noexcept {
   const int silence_s = static_cast<int>(silence_ns / second_ns);
   const int interval_s = std::max(1, silence_s / 4);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, silence_s / 2));
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (silence_s - interval_s) * 1000);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, std::max(silence_s * 500, (silence_s - interval_s - 1) * 1000));
 }
 
 }  // namespace offpath::link
