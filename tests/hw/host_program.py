@@ -15,6 +15,7 @@ import numpy as np
 import offpath
 import pyarrow as pa
 import rdma_checks
+from checks import expect
 
 ROWS = 16_384
 WAIT_S = 200.0  # longer than a silent machine goes unnoticed
@@ -31,7 +32,7 @@ def batches(session: offpath.Session, name: str) -> Iterator[int]:
             values += 1
             stream.send({"value": values}, key=f"batch{number}").wait_stored(WAIT_S)
             back = pool.get_batch(f"batch{number}", timeout=WAIT_S)["value"].to_numpy()
-            rdma_checks.expect(np.array_equal(back, values), f"batch {number} came back changed")
+            expect(np.array_equal(back, values), f"batch {number} came back changed")
             number += 1
             yield number
 

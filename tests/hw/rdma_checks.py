@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 import offpath
 import pyarrow as pa
+from checks import BUILD, Failed, expect, run_checks
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "release"
 DEVICE = next(iter(sorted(Path("/sys/class/infiniband").glob("*/ports/1"))), None)
 # Of soft-RoCE, and of cards.
 COUNTERS = (
@@ -43,15 +42,6 @@ def packets() -> tuple[int, int]:
         if (DEVICE / sent).exists():
             return int((DEVICE / sent).read_text()), int((DEVICE / received).read_text())
     raise Failed(f"{DEVICE} has no packet counters")
-
-
-class Failed(Exception):
-    """What was expected and what came, in a sentence."""
-
-
-def expect(holds: bool, what: str) -> None:
-    if not holds:
-        raise Failed(what)
 
 
 def address_of_device() -> str:
@@ -270,20 +260,7 @@ def main() -> None:
     key = directory / "key"
     key.write_text(secrets.token_hex(32))
     key.chmod(0o600)
-    with (out / "results").open("w") as results:
-        for check in CHECKS:
-            began = time.monotonic()
-            sent = packets()[0]
-            try:
-                passed, detail = True, check(out, key)
-            except Exception as error:  # whatever it was, the other checks still run
-                passed, detail = False, f"{type(error).__name__}: {error}"
-            entry = {
-                "name": check.__name__, "passed": passed, "detail": detail,
-                "seconds": round(time.monotonic() - began, 1), "packets": packets()[0] - sent,
-            }  # fmt: skip
-            results.write(json.dumps(entry) + "\n")
-            results.flush()
+    run_checks(out / "results", CHECKS, out, key, count=lambda: packets()[0])
 
 
 if __name__ == "__main__":

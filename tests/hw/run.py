@@ -19,7 +19,7 @@ from two_guests import check_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "hw"
-CHECKS_SECONDS_MAX = 480  # of the guest with one machine
+RDMA_SECONDS_MAX, LOCAL_SECONDS_MAX = 600, 480  # of the guests with one machine
 
 Result = dict[str, object]
 
@@ -28,15 +28,15 @@ def read_results(path: Path) -> list[Result]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def one_guest() -> list[Result]:
-    """Host and agent in one guest, over its RDMA device."""
-    script = f"cd {ROOT}\nexec {sys.executable} tests/hw/rdma_checks.py /run/out\n"
-    guest = Guest(FOLDER, script, number=3)  # besides the two of two_guests.py, so that all results stay
+def one_guest(number: int, checks: str, seconds_max: float) -> list[Result]:
+    """The checks of this script in a guest of their own, besides the two of two_guests.py, so that all results stay."""
+    script = f"cd {ROOT}\nexec {sys.executable} tests/hw/{checks} /run/out\n"
+    guest = Guest(FOLDER, script, number=number)
     began = time.monotonic()
     guest.start()
     ended = ""
     try:
-        code = guest.wait(CHECKS_SECONDS_MAX)
+        code = guest.wait(seconds_max)
         if code != 0:
             ended = f"the checks ended with exit code {code}; see {guest.log.relative_to(ROOT)}"
     except GuestError as error:
@@ -46,10 +46,16 @@ def one_guest() -> list[Result]:
     results = read_results(guest.out / "results")
     if ended or not results:
         results.append({
-            "name": "guest", "passed": False, "detail": ended or "the guest reported nothing",
+            "name": checks, "passed": False, "detail": ended or "the guest reported nothing",
             "seconds": time.monotonic() - began,
         })  # fmt: skip
     return results
+
+
+def all_guests() -> list[Result]:
+    """Over RDMA in one guest, on an older kernel in another, between two machines."""
+    rdma = one_guest(3, "rdma_checks.py", RDMA_SECONDS_MAX)
+    return rdma + one_guest(4, "local_checks.py", LOCAL_SECONDS_MAX) + check_pair(FOLDER)
 
 
 def this_machine() -> list[Result]:
@@ -71,7 +77,7 @@ def main() -> int:
         except GuestError as error:
             print(f"hw: skipped, there is no kernel for a guest: {error}")
             return 0
-    results = this_machine() if arguments.here else one_guest() + check_pair(FOLDER)
+    results = this_machine() if arguments.here else all_guests()
     for result in results:
         word = "passed" if result["passed"] else "FAILED"
         print(f"{result['name']:<22} {word} {result['seconds']:6.1f} s  {result['detail']}")

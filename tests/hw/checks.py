@@ -1,0 +1,41 @@
+"""What checks inside a guest share: how they fail, and the lines they leave for the machine outside."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+
+
+class Failed(Exception):
+    """What was expected and what came, in a sentence."""
+
+
+def expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise Failed(what)
+
+
+def run_checks(
+    results: Path, checks: Iterable[Callable[..., str]], *arguments: Any, count: Callable[[], int] = lambda: 0
+) -> None:
+    """Runs each check with these arguments and writes a line of JSON for it. `count`: packets so far."""
+    with results.open("w") as lines:
+        for check in checks:
+            began = time.monotonic()
+            before = count()
+            try:
+                passed, detail = True, check(*arguments)
+            except Exception as error:  # whatever it was, the other checks still run
+                passed, detail = False, f"{type(error).__name__}: {error}"
+            entry = {
+                "name": check.__name__, "passed": passed, "detail": detail,
+                "seconds": round(time.monotonic() - began, 1), "packets": count() - before,
+            }  # fmt: skip
+            lines.write(json.dumps(entry) + "\n")
+            lines.flush()
