@@ -71,6 +71,8 @@ Comparison compare(std::span<const double> subject, std::span<const double> peer
   return {median(subject), median(peer), median(ratios), median_interval_95(ratios), ratios.size()};
 }
 
+constexpr std::size_t pairs_in_a_row = 3;
+
 Result<Comparison> run_pairs(const PairPlan& plan, const Turn& subject, const Turn& peer) {
   for (std::size_t i = 0; i < plan.warmups; ++i) {
     OFP_TRY(subject());
@@ -78,7 +80,7 @@ Result<Comparison> run_pairs(const PairPlan& plan, const Turn& subject, const Tu
   }
   std::vector<double> subject_costs, peer_costs;
   for (std::size_t i = 0; i < plan.pairs; ++i) {
-    const bool subject_first = i % 2 == 0;
+    const bool subject_first = i / pairs_in_a_row % 2 == 0;
     for (int turn = 0; turn < 2; ++turn) {
       const bool is_subject = (turn == 0) == subject_first;
       OFP_ASSIGN(const double cost, is_subject ? subject() : peer());

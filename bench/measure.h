@@ -50,7 +50,9 @@ struct PairPlan {
 // A turn does the work once (or a fixed number of times) and returns its cost.
 using Turn = std::function<Result<double>()>;
 
-// Interleaves: peer first in odd pairs, subject first in even ones, so that drift cancels.
+// Interleaves: who is first changes every three pairs, so that drift cancels. Every pair would be too often: of three
+// buffers that go round between two streams that keep one each, one side would then always get the first and the third, the
+// other the second and the third; changing every three pairs, both get each of them equally often.
 [[nodiscard]] Result<Comparison> run_pairs(const PairPlan& plan, const Turn& subject, const Turn& peer);
 
 // Turns for a side that has no peer.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <unistd.h>
 
 #include <cmath>
@@ -70,11 +72,31 @@ TEST(Measure, PairsAreInterleavedWarmedUpAndAlternate) {
   const auto peer = [&]() -> Result<double> { return order += 'P', 5.0; };
   const auto result = run_pairs({.pairs = 4, .warmups = 2}, subject, peer);
   ASSERT_TRUE(result);
-  EXPECT_EQ(order, "SPSP" "SPPSSPPS");
+  EXPECT_EQ(order, "SPSP" "SPSPSP" "PS");
   EXPECT_EQ(result->pairs, 4u);
   EXPECT_DOUBLE_EQ(result->subject, 2);
   EXPECT_DOUBLE_EQ(result->peer, 5);
   EXPECT_DOUBLE_EQ(result->ratio, 2.5);
+}
+
+// Each side keeps one of three buffers, and takes the one that was given back last.
+TEST(Measure, BothSidesGetEveryBufferThatGoesRound) {
+  struct Side {
+    char kept;
+    std::map<char, int> got{};
+  } subject{'a'}, peer{'b'};
+  char free = 'c';
+  const auto turn = [&free](Side& side) {
+    return [&]() -> Result<double> {
+      std::swap(side.kept, free);
+      ++side.got[side.kept];
+      return 1.0;
+    };
+  };
+  ASSERT_TRUE(run_pairs({.pairs = 21, .warmups = 0}, turn(subject), turn(peer)));
+  const std::map<char, int> evenly{{'a', 7}, {'b', 7}, {'c', 7}};
+  EXPECT_EQ(subject.got, evenly);
+  EXPECT_EQ(peer.got, evenly);
 }
 
 // Drift that doubles every cost half way through moves the medians of the sides, not the pairs' ratio.
