@@ -51,6 +51,13 @@ def test_arrow_steps_draws_figures_7_to_10(tmp_path: Path):
     }  # fmt: skip
 
 
+def test_link_draws_a_figure_for_each_link_that_was_measured(tmp_path: Path):
+    series = [line(f"link_{name}_{link}", f"{place}, {who}", unit)
+              for link in ("local", "verbs") for name, unit, _ in figures.LINK_PANELS
+              for place in figures.PLACE_COLOURS for who in ("Offpath", "ib_read_lat")]  # fmt: skip
+    assert names(figures.draw_link(Report("link", series=series), tmp_path)) == {"link_local.png", "link_verbs.png"}
+
+
 @pytest.mark.parametrize(("size", "text"), [(128, "128 B"), (4096, "4 KiB"), (2**20, "1 MiB"), (2**30, "1 GiB")])
 def test_sizes_read_in_powers_of_1024(size, text):
     assert figures.size_text(size) == text

@@ -1,4 +1,4 @@
-"""Both commands from end to end with --quick: every part runs, every claim is there, every figure is drawn."""
+"""Every command from end to end with --quick: every part runs, every claim is there, every figure is drawn."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def test_move(tmp_path: Path):
     missing = {name for name, _, _ in CLAIMS} - measured - LEFT_OUT - NEED_UCX
     assert missing == set(), [claim.why for claim in report.claims if claim.claim in missing]
     assert len(list(tmp_path.glob("*.png"))) == 4
+
+
+def test_link(tmp_path: Path):
+    report = run_quick("link", tmp_path, "bench_link_points")
+    left_out = {claim.claim for claim in report.claims if (claim.why or "").startswith("left out: no control group")}
+    for link in ("local", "tcp"):
+        for place in ("host-host", "host-agent", "agent-agent"):
+            if f"link.latency ({link}, {place})" in left_out and place != "host-host":
+                continue
+            measured = {claim.claim: claim for claim in report.claims if f"({link}, {place}, " in claim.claim}
+            names = {name.partition(" ")[0] for name in measured}
+            assert names == {"link.latency", "link.bandwidth", "link.rate", "link.all_gather"}, (link, place)
+            for name, claim in measured.items():
+                assert claim.value is not None and claim.value > 0, name
+                assert claim.peer_value is not None and claim.ratio is not None and claim.pairs == 3, name
+    assert sorted(path.name for path in tmp_path.glob("*.png"))[:2] == ["link_local.png", "link_tcp.png"]

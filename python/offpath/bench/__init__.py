@@ -18,6 +18,8 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
 
+LINKS = ("local", "tcp", "verbs")
+
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim does not hold.")]
@@ -74,4 +76,27 @@ def arrow_steps_command(
     from . import arrow_steps
 
     report = arrow_steps.run(out, "1M" if quick else sizes_max, quick, agent, make_console())
+    finish(report, json_path, check)
+
+
+@app.command("link")
+def link_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    sizes_max: SizesOption = "1M",
+    link: Annotated[
+        list[str] | None, typer.Option("--link", help=f"Which: {', '.join(LINKS)}; all there are on this machine.")
+    ] = None,
+) -> None:
+    """The links themselves: latency, bandwidth, message rate, all-gather, with program and agent placed in turn."""
+    from . import link as link_bench
+
+    if unknown := [each for each in link or () if each not in LINKS]:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(LINKS)}", param_hint="--link")
+    try:
+        report = link_bench.run(out, link or link_bench.links_here(), sizes_max, quick, make_console())
+    except link_bench.NoDevice as error:
+        raise typer.BadParameter(str(error), param_hint="--link") from error
     finish(report, json_path, check)

@@ -5,8 +5,10 @@ Two uses: a process as slow as a SmartNIC's cores, and a benchmark that goes ahe
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 # one core. The period is short, so that benchmarks of milliseconds see the quota.
 QUOTA_US = 1_000
 PERIOD_US = 5_000
+LEAVING_S = 5.0
 V1_ROOT = Path("/sys/fs/cgroup/cpu")
 V2_ROOT = Path("/sys/fs/cgroup")
 
@@ -24,10 +27,13 @@ class ControlGroupError(RuntimeError):
 
 
 @contextmanager
-def control_group(v1: Mapping[str, int], v2: Mapping[str, str]) -> Iterator[Path]:
-    """A group with these files set, the ones of the version there is; removed at the end. Raises ControlGroupError."""
+def control_group(v1: Mapping[str, int], v2: Mapping[str, str], name: str = "") -> Iterator[Path]:
+    """A group with these files set, the ones of the version there is; removed at the end. Raises ControlGroupError.
+
+    ``name`` tells groups apart that one process has at a time.
+    """
     unified = (V2_ROOT / "cgroup.controllers").exists()
-    group = (V2_ROOT if unified else V1_ROOT) / f"offpath-bench-{os.getpid()}"
+    group = (V2_ROOT if unified else V1_ROOT) / f"offpath-bench-{os.getpid()}{name}"
     try:
         if unified:
             (V2_ROOT / "cgroup.subtree_control").write_text("+cpu")
@@ -42,14 +48,33 @@ def control_group(v1: Mapping[str, int], v2: Mapping[str, str]) -> Iterator[Path
             raise ControlGroupError(f"no control group: {error}") from error
         yield group
     finally:
-        group.rmdir()
+        remove(group)
+
+
+def remove(group: Path) -> None:
+    """Processes that were killed leave their group a moment later."""
+    give_up = time.monotonic() + LEAVING_S
+    while True:
+        try:
+            return group.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def bluefield_group(name: str = "") -> Iterator[Path]:
+    """A group whose processes together get what a core of a BlueField-2 does. Raises ControlGroupError."""
+    v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US}
+    with control_group(v1, {"cpu.max": f"{QUOTA_US} {PERIOD_US}"}, name) as group:
+        yield group
 
 
 @contextmanager
 def bluefield_quota() -> Iterator[list[str]]:
     """Words before a command that start it under a BlueField-2's quota. Raises ControlGroupError."""
-    v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US}
-    with control_group(v1, {"cpu.max": f"{QUOTA_US} {PERIOD_US}"}) as group:
+    with bluefield_group() as group:
         # A shell joins the group and becomes the program.
         launcher = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
         done = subprocess.run([*launcher, "true"], capture_output=True, text=True, check=False)

@@ -129,6 +129,34 @@ def way_order(line: Series) -> int:
     return WAYS.index(line.name) if line.name in WAYS else len(WAYS)
 
 
+LINK_PANELS = (
+    ("latency", "us", "Latency of one message"),
+    ("bandwidth", "GB/s", "Bandwidth, 64 messages outstanding"),
+    ("rate", "M/s", "Messages of 8 programs, 64 of each outstanding"),
+    ("all_gather", "us", "All-gather of 16 programs"),
+)
+PLACE_COLOURS = {"host-host": "#4477aa", "host-agent": "#ee6677", "agent-agent": "#228833"}
+
+
+def draw_link(report: Report, out: Path) -> list[Path]:
+    """Four panels for each link: ours in full lines, peers dashed, a colour for each place; the paths written."""
+    drawn = []
+    for link in ("local", "tcp", "verbs"):
+        if not any(line.figure == f"link_latency_{link}" for line in report.series):
+            continue
+        figure, axes = new_figure(2, 2)
+        for panel, (name, unit, title) in zip(axes.flat, LINK_PANELS, strict=True):
+            for line in lines_of(report, f"link_{name}_{link}"):
+                place, who = line.name.split(", ")
+                style = "-" if who == "Offpath" else "--"
+                panel.plot(line.x, line.y, style, marker="o", markersize=3, color=PLACE_COLOURS[place], label=line.name)
+            label_sizes(panel)
+            panel.set(yscale="log", ylabel=unit, title=f"{title}, {link}")
+            panel.legend(fontsize="small")
+        drawn.append(save(figure, out, f"link_{link}"))
+    return drawn
+
+
 def draw_arrow_steps(report: Report, out: Path) -> list[Path]:
     """Figures 7 and 8 (steps, stacked) and 9 and 10 (host against agent); the paths written."""
     drawn = []
