@@ -153,6 +153,25 @@ TEST_P(LifeConformance, AnAgentThatRefusesSaysWhy) {
   EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos) << looked.error().message;
 }
 
+// A program that posts and never waits has nothing but its wakes to find out by: the first may still go out, those after it
+// meet a connection that ended, and the reason lies in front of that end.
+TEST_P(LifeConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt) {
+  if (!GetParam().real_time) GTEST_SKIP() << "a link in one process has no words for it";
+  agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
+  agent().close();
+  for (int i = 0; i < 5; ++i) {
+    host().wake();
+    pair->linger(millisecond_ns);
+  }
+  Status looked;
+  EXPECT_TRUE(pair->until([&] {
+    looked = host().look();
+    return !looked.has_value();
+  }));
+  expect_error(looked, Error::protocol);
+  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos) << looked.error().message;
+}
+
 TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {
   pair->agent.reset();
   Status looked;
