@@ -33,6 +33,7 @@ struct Setting {
   std::string link, place, address, peer;
   PairPlan pairs;
   double turn_ns = 0;  // how long a turn goes on
+  std::vector<std::uint64_t> sizes = {};
 };
 
 // The same for both sides of a comparison: fetches from every member, so many messages of a size at a time.
@@ -250,8 +251,8 @@ Status measure_sizes(const Options& options, Report& report, const Setting& sett
   const std::string figure = fmt::format("link_{}_{}", quantity.name, setting.link);
   Series ours{figure, setting.place + ", Offpath", "bytes", quantity.unit, {}, {}};
   Series theirs{figure, fmt::format("{}, {}", setting.place, setting.peer), "bytes", quantity.unit, {}, {}};
-  for (std::uint64_t bytes = 1; bytes <= std::min(quantity.size_max, options.size_max_bytes); bytes *= 4) {
-    if (options.quick && bytes != 64 && bytes != 64 << 10) continue;
+  for (const std::uint64_t bytes : setting.sizes) {
+    if (bytes > std::min(quantity.size_max, options.size_max_bytes)) break;
     OFP_ASSIGN(const Point point, measure(setting, [&] { return over(subject, bytes); },
                                           peer ? Operation([&] { return over(*peer, bytes); }) : Operation()));
     ours.x.push_back(double(bytes));
@@ -287,14 +288,17 @@ Result<std::vector<Member>> start(const Options& options, const Setting& setting
 
 Status run(const Options& options, Report& report) {
   Setting setting{std::string(options.other("--link")), std::string(options.other("--place")),
-                  std::string(options.other("--address")), "", options.pairs(), 0};
+                  std::string(options.other("--address")), "", options.pairs()};
   if (setting.link == "tcp" && setting.address.empty()) setting.address = "tcp:127.0.0.1:0";
   if (setting.link != "local" && setting.link != "tcp" && (setting.link != "verbs" || setting.address.empty()))
     return fail(Error::invalid, "--link is '{}' and --address '{}': local, tcp, or verbs with an address", setting.link, setting.address);
   setting.peer = setting.link == "local" ? "process_vm_readv" : setting.link == "tcp" ? "TCP request" : "";
   const std::string group(options.other("--group"));
-  // Under a quota a turn has to last for several of its periods.
+  // Under a quota a turn has to last for several of its periods, and fewer sizes have to do.
   setting.turn_ns = options.quick ? 2e5 : group.empty() ? 2e6 : 12e6;
+  if (options.quick) setting.sizes = {64, 64 << 10};
+  else if (!group.empty()) setting.sizes = {1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20};
+  else for (std::uint64_t bytes = 1; bytes <= size_max_of_one; bytes *= 4) setting.sizes.push_back(bytes);
 
   // Forked while this process is still in no group.
   OFP_ASSIGN(std::vector<Member> one, start(options, setting, 1));
