@@ -102,15 +102,21 @@ def top(agent: AgentOption = None, http: HttpOption = None,
 
 
 @app.command()
-def doctor(agent: AgentOption = None, as_json: JsonFlag = False) -> None:
+def doctor(
+    agent: AgentOption = None,
+    machine: Annotated[bool, typer.Option("--machine", help="This machine alone: no agent is asked.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Tells what this machine's programs get from an agent, proves it, and says what to change.
 
     Exits with 1 if something should be changed that is not optional.
     """
-    from .doctor import diagnose
+    from .doctor import diagnose, diagnose_machine
 
     address = agent or os.environ.get("OFFPATH_AGENT")
-    if address:
+    if machine:
+        diagnosis = diagnose_machine()
+    elif address:
         diagnosis = diagnose(address)
     else:
         from .agent import Agent

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import __version__
+from . import __version__, rdma_device
 from .errors import Error, NotFound, Timeout
 from .pool import Pool
 from .session import Info, Session, connect
@@ -88,9 +88,23 @@ def diagnose(address: str) -> Diagnosis:
         session.probe(5)
         diagnosis.add("round trip", f"{(time.monotonic_ns() - began_ns) / 1e3:.1f} us")
         silence_peer(diagnosis, session, address)
+    add_here(diagnosis, wanted=address.startswith("verbs:"))
+    return diagnosis
+
+
+def diagnose_machine(root: Path = Path("/")) -> Diagnosis:
+    """Looks at this machine alone, as one that an agent or a program is to run on: a card before its first agent."""
+    diagnosis = Diagnosis("none asked")
+    add_here(diagnosis, wanted=True, root=root)
+    return diagnosis
+
+
+def add_here(diagnosis: Diagnosis, wanted: bool, root: Path = Path("/")) -> None:
     add_memory(diagnosis)
     add_machine(diagnosis)
-    return diagnosis
+    for name, value, good, advice in rdma_device.look(root, wanted):
+        as_it_is = wanted or advice.startswith("optional")
+        diagnosis.add(name, value, good, advice if as_it_is else f"optional, for RDMA: {advice}")
 
 
 def add_link(diagnosis: Diagnosis, info: Info) -> None:
