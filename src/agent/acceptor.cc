@@ -22,10 +22,10 @@ constexpr unsigned extensions_max = 3;
 
 }  // namespace
 
-Acceptor::Acceptor(loop::Loop& loop, const link::AgentPolicy& policy, wire::Welcome welcome, const Options& options,
-                   std::function<Status()> may_welcome, std::function<void(Arrival, TimeNs)> on_arrival)
+Acceptor::Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome,
+                   const Options& options, std::function<Status(uid_t)> may_welcome, std::function<void(Arrival, TimeNs)> on_arrival)
     : loop_(loop),
-      policy_(policy),
+      policy_(std::move(policy)),
       welcome_(std::move(welcome)),
       options_(options),
       may_welcome_(std::move(may_welcome)),
@@ -89,7 +89,7 @@ void Acceptor::resume() {
 
 void Acceptor::begin(Fd socket, Kind kind, TimeNs now) {
   const int fd = socket.get();
-  handshakes_.push_back({link::AgentHandshake(std::move(socket), kind, policy_, now), kind});
+  handshakes_.push_back({policy_, link::AgentHandshake(std::move(socket), kind, *policy_, now), kind});
   const HandshakeAt at = std::prev(handshakes_.end());
   if (at->state.state() == State::pending) {
     if (Status watched = loop_.watch(fd, EPOLLIN, [this, at](std::uint32_t, TimeNs later) { advance(at, later); });
@@ -134,16 +134,22 @@ void Acceptor::advance(HandshakeAt at, TimeNs now) {
 }
 
 void Acceptor::welcome(HandshakeAt at, TimeNs now) {
-  if (Status admitted = may_welcome_(); !admitted) {
+  const bool local = at->kind == Kind::unix_socket;
+  // Who comes by network has shown that it knows the key, which is the agent's user's.
+  const uid_t user = local ? at->state.uid() : geteuid();
+  if (Status admitted = may_welcome_(user); !admitted) {
     log(LogLevel::warning, "{} was refused: {}", printable(at->state.hello().name), admitted.error().message);
     at->state.refuse(admitted.error().code, admitted.error().message);
     ++counters_.refused;
     return forget(at);
   }
-  const bool local = at->kind == Kind::unix_socket;
   const wire::Hello hello = at->state.hello();
-  // Who comes by network has shown that it knows the key, which is the agent's user's.
-  mover::Client client{printable(hello.name), local ? at->state.uid() : geteuid(), local ? at->state.pid() : hello.pid};
+  mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid};
+  if (at->state.knows_an_old_key_only()) {
+    log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file", client.program,
+        client.pid);
+    ++counters_.welcomed_by_old_key;
+  }
   loop_.unwatch(at->state.fd());  // the link watches it from now on
   auto link = at->state.accept(welcome_);
   if (!link) {

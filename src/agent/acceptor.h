@@ -30,15 +30,18 @@ class Acceptor {
     bool everyone = false;  // other users may reach the Unix sockets
   };
 
-  // `may_welcome` refuses further programs, for instance when there are too many; `on_arrival` takes those welcomed.
-  Acceptor(loop::Loop& loop, const link::AgentPolicy& policy, wire::Welcome welcome, const Options& options,
-           std::function<Status()> may_welcome, std::function<void(Arrival, TimeNs now)> on_arrival);
+  // `may_welcome` refuses further programs of a user, for instance when there are too many; `on_arrival` takes those
+  // welcomed.
+  Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome, const Options& options,
+           std::function<Status(uid_t)> may_welcome, std::function<void(Arrival, TimeNs now)> on_arrival);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
   // Binds, and fills in the port that was chosen where the address left it open.
   [[nodiscard]] Status listen(link::Address& address);
+  // For connections from now on. Those under way are judged by what was in force when they came.
+  void set_policy(std::shared_ptr<const link::AgentPolicy> policy) noexcept { policy_ = std::move(policy); }
   void close();  // no further connections; handshakes under way are given up
 
   [[nodiscard]] AcceptorCounters counters() const noexcept;
@@ -50,6 +53,7 @@ class Acceptor {
     std::unique_ptr<SocketFile> file;
   };
   struct Handshake {
+    std::shared_ptr<const link::AgentPolicy> policy;  // of `state`
     link::AgentHandshake state;
     link::Address::Kind kind;
     loop::Timers::Id timer = 0;
@@ -69,10 +73,10 @@ class Acceptor {
   void resume();
 
   loop::Loop& loop_;
-  const link::AgentPolicy& policy_;
+  std::shared_ptr<const link::AgentPolicy> policy_;
   wire::Welcome welcome_;
   Options options_;
-  std::function<Status()> may_welcome_;
+  std::function<Status(uid_t)> may_welcome_;
   std::function<void(Arrival, TimeNs)> on_arrival_;
   std::list<Listener> listeners_;
   std::list<Handshake> handshakes_;

@@ -27,7 +27,7 @@ class AcceptorTest : public ::testing::Test {
   void start(const Acceptor::Options& options) {
     acceptor.reset();
     acceptor = std::make_unique<Acceptor>(
-        *loop, policy, wire::Welcome{}, options, [this] { return admitted; },
+        *loop, policy, wire::Welcome{}, options, [this](uid_t) { return admitted; },
         [this](Acceptor::Arrival arrival, TimeNs) { arrivals.push_back(std::move(arrival)); });
     address = *link::Address::parse("unix:" + directory + "/agent.sock");
     Status listening = acceptor->listen(address);
@@ -60,7 +60,7 @@ class AcceptorTest : public ::testing::Test {
 
   std::string directory;
   std::unique_ptr<loop::Loop> loop;
-  link::AgentPolicy policy;
+  std::shared_ptr<const link::AgentPolicy> policy = std::make_shared<const link::AgentPolicy>();
   link::Address address;
   Status admitted;
   std::vector<Acceptor::Arrival> arrivals;
@@ -136,7 +136,7 @@ TEST_F(AcceptorTest, TheSocketIsTheOwnersAloneAndGoesAwayAtTheEnd) {
 
 TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
   Acceptor second(
-      *loop, policy, wire::Welcome{}, {}, [] { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+      *loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
   Status listening = second.listen(address);
   ASSERT_FALSE(listening.has_value());
   EXPECT_EQ(listening.error().code, Error::exists);
@@ -154,7 +154,7 @@ TEST_F(AcceptorTest, ADirectoryOthersMayWriteToIsRefused) {
   acceptor.reset();
   ASSERT_EQ(chmod(directory.c_str(), 0777), 0);
   Acceptor open(
-      *loop, policy, wire::Welcome{}, {}, [] { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+      *loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
   Status listening = open.listen(address);
   ASSERT_FALSE(listening.has_value());
   EXPECT_EQ(listening.error().code, Error::denied);

@@ -18,7 +18,7 @@ const char* const agent_version =
 
 namespace {
 
-Result<link::AgentPolicy> make_policy(const AgentSettings& settings) {
+Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting) {
   link::AgentPolicy policy;
   policy.uids = settings.allow_uids;
   policy.segments = settings.segments;
@@ -27,11 +27,14 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings) {
   if (!settings.key_file.empty()) {
     OFP_ASSIGN(policy.key, link::SharedKey::load(settings.key_file));
   }
+  for (const std::string& file : settings.old_key_files) {
+    OFP_ASSIGN(link::SharedKey key, link::SharedKey::load(file));
+    policy.old_keys.push_back(std::move(key));
+  }
   if (!settings.tls_certificate_file.empty()) {
     OFP_ASSIGN(policy.tls, link::TlsContext::for_agent(settings.tls_certificate_file, settings.tls_key_file));
   }
-  if (std::ranges::find(settings.listen, link::Address::Kind::verbs, &link::Address::kind) != settings.listen.end())
-    policy.lasting = std::make_shared<link::LastingMemory>();
+  policy.lasting = std::move(lasting);
   return policy;
 }
 
@@ -51,8 +54,10 @@ Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const std::fu
 }
 
 Status Agent::prepare(const std::function<Status()>& before_threads) {
-  OFP_ASSIGN(policy_, make_policy(settings_));
-  settings_.dispatcher.buffers.lasting = policy_.lasting;
+  if (std::ranges::find(settings_.listen, link::Address::Kind::verbs, &link::Address::kind) != settings_.listen.end())
+    settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting));
+  policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
   Fd http_socket;
@@ -74,13 +79,15 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
 Status Agent::listen() {
   wire::Welcome welcome;
   welcome.incarnation = incarnation_;
-  welcome.memory_bytes_max = settings_.dispatcher.mover.memory_bytes_max;
+  // So that a program learns at once that a batch can never fit.
+  welcome.memory_bytes_max =
+      std::min(settings_.dispatcher.mover.memory_bytes_max, settings_.dispatcher.mover.user_bytes_max);
   welcome.pid = getpid();
   welcome.agent_name = settings_.name;
   welcome.agent_version = agent_version;
   acceptor_ = std::make_unique<Acceptor>(
       *loop_, policy_, std::move(welcome), Acceptor::Options{settings_.handshakes_max, !settings_.allow_uids.empty()},
-      [this] { return may_welcome(); },
+      [this](uid_t user) { return may_welcome(user); },
       [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
   for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));
   return {};
@@ -108,12 +115,30 @@ void Agent::join_parts() {
 
 std::string Agent::http() const { return settings_.http ? http_text(*settings_.http) : std::string(); }
 
+Status Agent::change_keys(const AgentSettings& settings) {
+  AgentSettings changed = settings_;
+  changed.key_file = settings.key_file;
+  changed.old_key_files = settings.old_key_files;
+  changed.tls_certificate_file = settings.tls_certificate_file;
+  changed.tls_key_file = settings.tls_key_file;
+  OFP_TRY(check_exposure(changed));  // no address may lose what it needs
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting));
+  policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
+  acceptor_->set_policy(policy_);
+  settings_ = std::move(changed);
+  return {};
+}
+
 // ---- channels
 
-Status Agent::may_welcome() const {
-  if (watched_.size() < settings_.channels_max) return {};
-  return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
-              watched_.size());
+Status Agent::may_welcome(uid_t user) const {
+  if (watched_.size() >= settings_.channels_max)
+    return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
+                watched_.size());
+  if (const std::size_t own = dispatcher_->channels_of(user); own >= settings_.user_channels_max)
+    return fail(Error::too_large, "{} programs of user {} are connected, which is the limit of each user (limits.user_channels_max)",
+                own, user);
+  return {};
 }
 
 void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {

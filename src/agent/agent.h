@@ -39,6 +39,10 @@ class Agent {
   // Until SIGTERM or SIGINT. `reload` is called on SIGHUP.
   void run(Signals& signals, const std::function<void()>& reload);
 
+  // Reads keys and certificate anew, for programs that connect from now on; channels go on. If anything about them is
+  // wrong, what was in force stays.
+  [[nodiscard]] Status change_keys(const AgentSettings& settings);
+
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
   [[nodiscard]] std::string http() const;  // empty if it is not served
   [[nodiscard]] const std::string& name() const noexcept { return settings_.name; }
@@ -63,7 +67,7 @@ class Agent {
   [[nodiscard]] Status prepare(const std::function<Status()>& before_threads);
   [[nodiscard]] Status listen();
   void join_parts();
-  [[nodiscard]] Status may_welcome() const;
+  [[nodiscard]] Status may_welcome(uid_t user) const;
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
@@ -71,7 +75,7 @@ class Agent {
   void close_channels();
 
   AgentSettings settings_;
-  link::AgentPolicy policy_;
+  std::shared_ptr<const link::AgentPolicy> policy_;
   std::uint64_t incarnation_ = 0;
   TimeNs started_at_ = 0;
   // Destroyed from the bottom up: HTTP before the board, jobs before what they touch.

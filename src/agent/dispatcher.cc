@@ -1,5 +1,6 @@
 #include "agent/dispatcher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -217,6 +218,11 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs) {
           [this](mover::JobEffect& job) { start_job_(job.token, std::move(job.run)); },
       },
       effect);
+}
+
+std::size_t Dispatcher::channels_of(uid_t user) const noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(members_, [user](const auto& each) { return each.second.client.user == user; }));
 }
 
 std::vector<Dispatcher::ChannelStatus> Dispatcher::channels() const {

@@ -55,6 +55,7 @@ class Dispatcher final : public channel::AgentEvents {
     bool asleep;
   };
   [[nodiscard]] std::vector<ChannelStatus> channels() const;
+  [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
   [[nodiscard]] const pool::FrameTable& pools() const noexcept { return pools_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }

@@ -137,15 +137,18 @@ std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
   return std::move(*quota);
 }
 
-void reload_log_level(const Arguments& arguments) {
+void reload(const Arguments& arguments, Agent& agent) {
   auto config = read_config(arguments);
   auto settings = config ? read_settings(*config) : Result<AgentSettings>(tl::unexpected<Failure>(config.error()));
-  if (!settings) {
-    log(LogLevel::error, "SIGHUP: nothing was changed: {}", settings.error().message);
+  Status changed = settings ? agent.change_keys(*settings) : Status(tl::unexpected<Failure>(settings.error()));
+  if (!changed) {
+    log(LogLevel::error, "SIGHUP: nothing was changed: {}", changed.error().message);
     return;
   }
   set_log_level(settings->log_level);
-  log(LogLevel::info, "SIGHUP: log.level is {}; every other key is read at start only", config->text("log.level"));
+  log(LogLevel::info,
+      "SIGHUP: log.level is {}; keys and certificate were read again, for connections to come; the rest is read at start only",
+      config->text("log.level"));
 }
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
@@ -170,7 +173,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
   if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));
   notify_service_manager("READY=1");
-  agent->run(signals, [&] { reload_log_level(arguments); });
+  agent->run(signals, [&] { reload(arguments, *agent); });
   notify_service_manager("STOPPING=1");
   return {};
 }

@@ -73,6 +73,8 @@ void add_loop(Families& families, const AgentStatus& status) {
   families.counter("connections_total", "Connections accepted.", acceptor.connections);
   families.counter("refusals_total", "Connections that were refused or failed to introduce themselves.",
                    acceptor.refused);
+  families.counter("welcomed_by_old_key_total", "Programs welcomed that know an old key only.",
+                   acceptor.welcomed_by_old_key);
   families.gauge("handshakes", "Connections that are still introducing themselves.", acceptor.handshakes);
 }
 

@@ -50,6 +50,8 @@ constexpr ConfigKey keys[] = {
      65536},
     {"memory.bytes_max", ConfigType::bytes, "8GiB", "Memory for frames, those promised to programs as credit included.",
      mebibyte, 64 * tebibyte},
+    {"memory.user_bytes_max", ConfigType::bytes, "64TiB",
+     "Of memory.bytes_max, what frames of one user may take, those promised as credit included.", mebibyte, 64 * tebibyte},
     {"memory.window", ConfigType::bytes, "256MiB", "Credit an open stream is given in advance, if there is room.", 4096,
      tebibyte},
     {"memory.cached_max", ConfigType::bytes, "1GiB",
@@ -61,7 +63,9 @@ constexpr ConfigKey keys[] = {
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
      "Connections that are still introducing themselves. Others wait until one is done or 5 s have passed.", 1, 65536},
+    {"limits.user_channels_max", ConfigType::integer, "4096", "Programs of one user connected at the same time.", 1, 1 << 20},
     {"limits.streams_max", ConfigType::integer, "65536", "Open streams of all programs together.", 1, 1 << 24},
+    {"limits.user_streams_max", ConfigType::integer, "65536", "Open streams of one user's programs together.", 1, 1 << 24},
     {"limits.segments_max", ConfigType::integer, "4096", "Shared segments of one program.", 1, 1 << 20},
     {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
      mebibyte, 64 * tebibyte},
@@ -75,7 +79,10 @@ constexpr ConfigKey keys[] = {
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
      "The key shared with programs that connect by tcp, tls or verbs: a file of 16 to 4096 bytes that nobody else may read. "
-     "Needed for such addresses."},
+     "Needed for such addresses. Read again on SIGHUP, as are the next three."},
+    {"security.old_key_files", ConfigType::texts, "",
+     "Keys that are good enough besides key_file, while programs change over to that one (docs/threat-model.md). The log "
+     "names who knows no other."},
     {"security.tls_certificate", ConfigType::text, "",
      "PEM file with the agent's certificate chain, for tls addresses."},
     {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
@@ -156,9 +163,11 @@ std::string machine_name() {
 void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
+  options.mover.user_bytes_max = config.bytes("memory.user_bytes_max");
   options.mover.window_bytes = config.bytes("memory.window");
   options.mover.prepared_bytes_max = config.bytes("memory.prepared_max");
   options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
+  options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.pools.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
   options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
@@ -170,6 +179,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   settings.jobs.threads = static_cast<unsigned>(config.integer("jobs.threads"));
   settings.jobs.queue_max = static_cast<std::size_t>(config.integer("jobs.queue_max"));
   settings.channels_max = static_cast<std::size_t>(config.integer("limits.channels_max"));
+  settings.user_channels_max = static_cast<std::size_t>(config.integer("limits.user_channels_max"));
   settings.handshakes_max = static_cast<std::size_t>(config.integer("limits.handshakes_max"));
   settings.segments.count_max = static_cast<std::uint32_t>(config.integer("limits.segments_max"));
   settings.silence_ns = config.duration_ns("limits.silence");
@@ -206,6 +216,9 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.profile = std::move(*profile);
   read_limits(config, settings);
   settings.key_file = config.text("security.key_file");
+  settings.old_key_files = config.texts("security.old_key_files");
+  if (!settings.old_key_files.empty() && settings.key_file.empty())
+    return bad_value(config, "security.old_key_files", "old keys go with a new one: set security.key_file");
   settings.tls_certificate_file = config.text("security.tls_certificate");
   settings.tls_key_file = config.text("security.tls_key");
   if (settings.tls_certificate_file.empty() != settings.tls_key_file.empty()) {

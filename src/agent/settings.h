@@ -31,11 +31,12 @@ struct AgentSettings {
   DispatcherOptions dispatcher;
   loop::LoopOptions loop;
   loop::JobPoolOptions jobs;
-  std::size_t channels_max = 0, handshakes_max = 0;
+  std::size_t channels_max = 0, user_channels_max = 0, handshakes_max = 0;
   link::SegmentLimits segments;
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   std::string key_file, tls_certificate_file, tls_key_file;
+  std::vector<std::string> old_key_files;
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
   LogLevel log_level = LogLevel::info;
 };

@@ -176,7 +176,8 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   json.member("streams_max", status.streams_max).end_object();
   const AcceptorCounters& acceptor = status.acceptor;
   json.key("acceptor").begin_object();
-  json.member("connections", acceptor.connections).member("welcomed", acceptor.welcomed);
+  json.member("connections", acceptor.connections).member("welcomed", acceptor.welcomed)
+      .member("welcomed_by_old_key", acceptor.welcomed_by_old_key);
   json.member("refused", acceptor.refused).member("handshakes", acceptor.handshakes).end_object();
   write_loop(json, status);
   write_memory(json, status);

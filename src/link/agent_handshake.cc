@@ -106,9 +106,14 @@ Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Fr
     return fail(Error::protocol, "proof: {} bytes, it has {}", frame.payload.size(), wire::proof_bytes);
   wire::Proof given;
   std::ranges::copy(frame.payload, given.begin());
-  const auto wanted = policy_->key->prove(SharedKey::Side::host, hello_.nonce, nonce_, session_binding(socket_), hello_bytes_);
-  if (!equal(given, wanted))
-    return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
+  const std::vector<std::byte> binding = session_binding(socket_);
+  const auto is_of = [&](const SharedKey& key) {
+    return equal(given, key.prove(SharedKey::Side::host, hello_.nonce, nonce_, binding, hello_bytes_));
+  };
+  if (is_of(*policy_->key)) key_ = &*policy_->key;
+  for (const SharedKey& key : policy_->old_keys)
+    if (key_ == nullptr && is_of(key)) key_ = &key;
+  if (key_ == nullptr) return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
   return State::ready;
 }
 
@@ -125,7 +130,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (!local) {
     std::vector<std::byte> said = hello_bytes_;
     said.insert(said.end(), payload.begin(), payload.end());
-    welcome.proof = policy_->key->prove(SharedKey::Side::agent, hello_.nonce, nonce_, session_binding(socket_), said);
+    welcome.proof = key_->prove(SharedKey::Side::agent, hello_.nonce, nonce_, session_binding(socket_), said);
     payload.clear();
     wire::encode(welcome, payload);
   }
@@ -136,7 +141,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
                                             policy_->segments);
   socket_.end_when_silent(policy_->silence_ns);
   if (transport_ == Address::Kind::verbs)
-    return accept_verbs(std::move(socket_), verbs_proofs(*policy_->key, hello_.nonce, nonce_, session_binding(socket_)),
+    return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
                         hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                         deadline_after(monotonic_ns(), handshake_wait_ns));
   return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));

@@ -65,6 +65,7 @@ class TestAgent {
     wire::Hello hello;
     uid_t uid = 0;
     pid_t pid = 0;
+    bool by_old_key = false;
     Failure failure{Error::closed, "no handshake took place"};
   };
 
@@ -96,6 +97,7 @@ class TestAgent {
     arrival.hello = handshake.hello();
     arrival.uid = handshake.uid();
     arrival.pid = handshake.pid();
+    arrival.by_old_key = handshake.knows_an_old_key_only();
     wire::Welcome welcome;
     welcome.incarnation = 77;
     welcome.memory_bytes_max = 1 << 30;

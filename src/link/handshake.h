@@ -48,10 +48,11 @@ struct HostOptions {
 
 // ---- the agent's end
 
-// Who may connect and with what; outlives the handshakes that use it.
+// Who may connect and with what; outlives the handshakes that use it. When keys change, new handshakes get a new one.
 struct AgentPolicy {
   std::vector<uid_t> uids;           // on a Unix socket, besides root and the agent's own user
   std::optional<SharedKey> key;      // without one every network connection is refused
+  std::vector<SharedKey> old_keys{};  // good enough besides `key`, while programs change over to that one
   std::unique_ptr<TlsContext> tls;   // for listeners at tls: addresses
   SegmentLimits segments;
   std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: addresses; may be null
@@ -83,6 +84,7 @@ class AgentHandshake {
   [[nodiscard]] const wire::Hello& hello() const noexcept { return hello_; }
   [[nodiscard]] uid_t uid() const noexcept { return peer_.uid; }
   [[nodiscard]] pid_t pid() const noexcept { return peer_.pid; }
+  [[nodiscard]] bool knows_an_old_key_only() const noexcept { return key_ != nullptr && key_ != &*policy_->key; }
 
   // Welcomes the host and yields the link. Of `welcome` the caller sets incarnation, memory_bytes_max, pid,
   // agent_name and agent_version; the rest is filled in.
@@ -110,6 +112,7 @@ class AgentHandshake {
   wire::Hello hello_;
   std::vector<std::byte> hello_bytes_;
   wire::Nonce nonce_{};
+  const SharedKey* key_ = nullptr;  // that the program has shown to know; the agent shows that it knows the same
   Failure failure_{Error::closed, "the handshake is not over"};
 };
 

@@ -513,6 +513,23 @@ TEST_F(Network, TheAgentsSilenceIsTheProgramsToo) {
   EXPECT_EQ(sockets, 2);
 }
 
+TEST_F(Network, OldKeysAreGoodEnoughWhileTheyAreListed) {
+  const std::string fresh = key("fresh", "the key from today on"), old = key("old", "the key until yesterday");
+  agent.policy.key = std::move(*SharedKey::load(fresh));
+  EXPECT_EQ(agent.meet({.key_file = old}).first.error().code, Error::denied);
+
+  agent.policy.old_keys.push_back(std::move(*SharedKey::load(old)));
+  auto met = agent.meet({.key_file = old});
+  ASSERT_TRUE(met.first) << met.first.error().message;  // it knows the agent by the key it has itself
+  EXPECT_TRUE(met.second.by_old_key);
+  met = agent.meet({.key_file = fresh});
+  ASSERT_TRUE(met.first) << met.first.error().message;
+  EXPECT_FALSE(met.second.by_old_key);
+
+  agent.policy.old_keys.clear();
+  EXPECT_EQ(agent.meet({.key_file = old}).first.error().code, Error::denied);
+}
+
 TEST_F(Network, AnAgentWithoutTheKeyIsNotTrusted) {
   const std::string right = key("right", "the right key of both");
   std::thread impostor([&] {
@@ -559,9 +576,9 @@ TEST_F(Network, AProofOfAnotherConnectionIsRefused) {
 
 class Tls : public Network {
  protected:
-  void serve_with(const std::string& names) {
+  void serve_with(const std::string& names, long from_s = -3600, long until_s = 3600) {
     const std::string private_key = directory.file("private_key");
-    write_test_certificate(certificate, private_key, names);
+    write_test_certificate(certificate, private_key, names, from_s, until_s);
     agent.address.kind = Address::Kind::tls;
     agent.policy.key = std::move(*SharedKey::load(shared_key));
     agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
@@ -569,6 +586,20 @@ class Tls : public Network {
   const std::string shared_key = key("shared", "the right key of both");
   const std::string certificate = directory.file("certificate");
 };
+
+// What a clock that is wrong on either side looks like.
+TEST_F(Tls, ACertificateOfAnotherTimeIsRefusedWithThisMachinesDate) {
+  const auto refused = [&](long from_s, long until_s, const std::string& why) {
+    serve_with("IP:127.0.0.1", from_s, until_s);
+    const auto met = agent.meet({.key_file = shared_key, .tls_ca_file = certificate});
+    ASSERT_FALSE(met.first);
+    EXPECT_EQ(met.first.error().code, Error::denied);
+    EXPECT_NE(met.first.error().message.find(why + "; this machine's clock says 20"), std::string::npos) << met.first.error().message;
+    EXPECT_NE(met.first.error().message.find("renew the agent's certificate"), std::string::npos) << met.first.error().message;
+  };
+  refused(3600, 7200, "not yet valid");
+  refused(-7200, -3600, "has expired");
+}
 
 TEST_F(Tls, ChecksAuthorityAndAddress) {
   serve_with("IP:127.0.0.1");

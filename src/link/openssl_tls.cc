@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <ctime>
 
 #include "link/openssl_crypto.h"
 
@@ -60,6 +61,17 @@ std::string why() {
   ERR_clear_error();
   const char* text = code == 0 ? nullptr : ERR_reason_error_string(code);
   return text == nullptr ? "unknown reason" : text;
+}
+
+// A date is wrong either in the certificate or here.
+std::string about_dates(long verified) {
+  if (verified != X509_V_ERR_CERT_NOT_YET_VALID && verified != X509_V_ERR_CERT_HAS_EXPIRED) return {};
+  char text[32] = "?";
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  if (gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
+  return fmt::format("; this machine's clock says {}: correct it if it is wrong, else renew the agent's certificate (SIGHUP has the "
+                     "agent read it)", text);
 }
 
 class OpensslSession final : public TlsSession {
@@ -115,7 +127,8 @@ tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view c
   }
   if (const long verified = SSL_get_verify_result(session_); verified != X509_V_OK) {
     ERR_clear_error();
-    return fail(Error::denied, "{}: the agent's certificate is refused: {}", call, X509_verify_cert_error_string(verified));
+    return fail(Error::denied, "{}: the agent's certificate is refused: {}{}", call, X509_verify_cert_error_string(verified),
+                about_dates(verified));
   }
   const unsigned long code = ERR_peek_error();
   if (ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {

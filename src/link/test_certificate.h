@@ -12,15 +12,16 @@
 
 namespace offpath::link {
 
-// `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost".
-inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file, const std::string& names) {
+// `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost". Valid from and until so many seconds from now.
+inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file, const std::string& names,
+                                   long from_s = -3600, long until_s = 3600) {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   OFP_ASSERT(key != nullptr && certificate != nullptr);
   X509_set_version(certificate, 2);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), from_s);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), until_s);
   X509_set_pubkey(certificate, key);
   X509_NAME* name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("offpath test"), -1, -1, 0);

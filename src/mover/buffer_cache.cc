@@ -68,6 +68,7 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   Free memory{};
   {
     const std::lock_guard lock(mutex_);
+    used_by_[user] += align_up(length, page_bytes);
     if (const auto at = free_.find({user, capacity}); at != free_.end() && !at->second.empty()) {
       memory = std::move(at->second.back());
       at->second.pop_back();
@@ -79,7 +80,13 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
     }
   }
   if (memory.data == nullptr) {
-    OFP_ASSIGN(memory, make_buffer(capacity));
+    auto made = make_buffer(capacity);
+    if (!made) {
+      const std::lock_guard lock(mutex_);
+      used_by_[user] -= align_up(length, page_bytes);
+      return tl::unexpected<Failure>(std::move(made).error());
+    }
+    memory = std::move(*made);
   }
   Buffer buffer;
   buffer.data_ = memory.data;
@@ -90,6 +97,12 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   buffer.cache_ = shared_from_this();
   used_bytes_.fetch_add(align_up(length, page_bytes), std::memory_order_relaxed);
   return buffer;
+}
+
+std::uint64_t BufferCache::used_bytes_of(uid_t user) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = used_by_.find(user);
+  return at == used_by_.end() ? 0 : at->second;
 }
 
 bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
@@ -121,6 +134,7 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   used_bytes_.fetch_sub(align_up(buffer.length_, page_bytes), std::memory_order_relaxed);
   Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_)};
   const std::lock_guard lock(mutex_);
+  used_by_[buffer.user_] -= align_up(buffer.length_, page_bytes);
   make_room(memory.capacity);
   if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return discard(std::move(memory));
   counters_.cached_bytes += memory.capacity;

@@ -78,6 +78,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
   // Bytes of buffers in use, whole pages of what was asked for.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t used_bytes_of(uid_t user) const;
   // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for a
   // gigabyte. `drop_leaving` does that: run it in a job.
   [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
@@ -107,6 +108,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   std::vector<Free> leaving_;
+  std::map<uid_t, std::uint64_t> used_by_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0};
   std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, and of what drop_leaving is at

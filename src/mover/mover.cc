@@ -90,6 +90,9 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
   if (counters_.streams_open >= options_.streams_max)
     return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
+  if (const auto own = accounts_.find(channel.client.user); own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
+    return fail(Error::too_large, "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
+                own->second.streams_open, own->first);
   if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
   if (!open.pool.starts_with("local:/"))
     return fail(Error::unsupported, "pool \"{}\": this agent knows pools named local:/NAME", open.pool);
@@ -141,10 +144,12 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   stream->channel = &channel;
   names_.emplace(Claim{stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
+  stream->account = &accounts_[channel.client.user];
+  ++stream->account->streams_open;
   // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
   // needs more asks for it.
   const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
-  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free() / 8);
+  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free_for(channel.client.user) / 8);
   effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
   grant(*stream, effects);
   effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
@@ -198,7 +203,9 @@ void Mover::release(Channel& channel, std::uint32_t number) {
   if (stream.hungry) std::erase(hungry_, &stream);
   names_.erase(Claim{stream.name, stream.rank});
   counters_.promised_bytes -= stream.granted - stream.spent;
+  stream.account->promised_bytes -= stream.granted - stream.spent;
   --counters_.streams_open;
+  if (--stream.account->streams_open == 0) accounts_.erase(channel.client.user);
   channel.streams[number].reset();
 }
 
@@ -209,9 +216,16 @@ std::uint64_t Mover::memory_free() const noexcept {
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
 }
 
+std::uint64_t Mover::memory_free_for(uid_t user) const {
+  if (options_.user_bytes_max >= options_.memory_bytes_max) return memory_free();
+  const auto own = accounts_.find(user);
+  const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);
+  return std::min(memory_free(), options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
+}
+
 // Credit asked for comes whole or not at all; the window beyond it as far as there is room.
 void Mover::grant(Stream& stream, Effects& effects) {
-  const std::uint64_t free = memory_free();
+  const std::uint64_t free = memory_free_for(stream.channel->client.user);
   const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
   const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
   const std::uint64_t desired = target - std::min(target, stream.granted);
@@ -228,6 +242,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
   if (granted == 0) return;
   stream.granted += granted;
   counters_.promised_bytes += granted;
+  stream.account->promised_bytes += granted;
   effects.push_back(LineEffect{LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
 }
 
@@ -247,7 +262,8 @@ void Mover::on_memory_freed(Effects& effects) {
   const std::vector<Stream*> waiting = hungry_;
   for (Stream* stream : waiting) {
     grant(*stream, effects);
-    if (stream->hungry) return;  // who has waited longest comes first
+    // Who has waited longest comes first; but one whose own user has taken too much holds up nobody else.
+    if (stream->hungry && stream->wanted - stream->granted > memory_free()) return;
   }
 }
 
@@ -266,6 +282,7 @@ Status Mover::spend(Stream& stream, std::uint64_t charge) {
                 stream.granted - stream.spent);
   stream.spent += charge;
   counters_.promised_bytes -= charge;
+  stream.account->promised_bytes -= charge;
   return {};
 }
 

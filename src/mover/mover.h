@@ -44,9 +44,11 @@ class Store {
 
 struct MoverOptions {
   std::uint64_t memory_bytes_max = 8ull << 30;  // of frames, promised and held
+  std::uint64_t user_bytes_max = UINT64_MAX;    // of these, those of one user
   std::uint64_t window_bytes = 256ull << 20;    // of credit an open stream is given, if there is room
   std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than these are jobs
   std::uint32_t streams_max = 65536;            // over all channels
+  std::uint32_t user_streams_max = 65536;       // over those of one user
   std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not made ahead of their use
   std::uint64_t waiting_bytes_max = 1 << 20;    // of one channel's requests that wait to be pulled
 };
@@ -90,6 +92,7 @@ class Mover {
 
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const noexcept;
+  [[nodiscard]] std::uint64_t memory_free_for(uid_t user) const;
   struct StreamStatus {
     std::string name, program, pool;
     wire::Destination destination;
@@ -102,6 +105,10 @@ class Mover {
   struct Stream;
   struct Operation;
   struct Channel;
+  struct Account {  // of one user, while there are streams
+    std::uint32_t streams_open = 0;
+    std::uint64_t promised_bytes = 0;
+  };
   using Claim = std::pair<std::string, std::uint32_t>;  // a stream's name and rank
 
   void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
@@ -143,6 +150,7 @@ class Mover {
   Store& store_;
   std::unordered_map<ChannelNumber, std::unique_ptr<Channel>> channels_;
   std::map<Claim, ChannelNumber> names_;
+  std::map<uid_t, Account> accounts_;
   [[nodiscard]] Operation* find_operation(std::uint64_t token) noexcept;
   // Those under way and spare ones. An operation's number is its place here and how often the place was used.
   std::vector<std::unique_ptr<Operation>> operations_;

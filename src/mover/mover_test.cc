@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <map>
 #include <set>
 
 #include "frame/schema.h"
@@ -254,6 +255,80 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
   mover->drop_buffers(effects);
   take_effects();
   EXPECT_EQ(jobs.size(), 2u);
+}
+
+// Another user's channel, and a stream of its own on it.
+class TwoUsers : public MoverTest {
+ protected:
+  static constexpr ChannelNumber other_channel = 2;
+  static constexpr uid_t first_user = 0, other_user = 1000;
+
+  void open_other(std::uint32_t stream) {
+    const std::string name = fmt::format("other {}", stream);
+    wire::OpenStream open{.stream = stream, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
+                          .rank = 0, .name = name, .pool = "local:/other", .schema = encoded};
+    request_of(other_channel, wire::EntryKind::open_stream, open);
+  }
+  template <class Message>
+  void request_of(ChannelNumber number, wire::EntryKind kind, const Message& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    mover->on_request(number, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
+    credit.clear();
+    for (Effect& effect : effects) {
+      if (const auto* failed = std::get_if<FailEffect>(&effect)) failures.push_back(failed->failure.message);
+      if (const auto* line = std::get_if<LineEffect>(&effect); line != nullptr && line->word == LineEffect::Word::credit)
+        credit[line->channel] = line->value;
+    }
+    effects.clear();
+  }
+  std::map<ChannelNumber, std::uint64_t> credit;  // given by the last request
+};
+
+TEST_F(TwoUsers, StreamsOfOneUserAreBoundedAndTheOtherOpensSome) {
+  make(0, {.user_streams_max = 1});
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  open_other(0);
+  EXPECT_TRUE(failures.empty());
+  open_other(1);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0], "1 streams of user 1000 are open, which is the limit of each user (limits.user_streams_max)");
+  mover->on_channel_closed(other_channel, 0, effects);
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  open_other(0);
+  EXPECT_EQ(failures.size(), 1u);  // those that ended count no more
+}
+
+TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
+  constexpr std::uint64_t share = 1 << 20;
+  make(0, {.memory_bytes_max = 4 * share, .user_bytes_max = share});
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  EXPECT_EQ(mover->memory_free_for(other_user), share);
+  EXPECT_LT(mover->memory_free_for(first_user), share);  // its stream was given credit
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share + 1});
+  EXPECT_TRUE(credit.empty());  // it waits
+  open_other(0);
+  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share});
+  EXPECT_EQ(credit[other_channel], share);
+  // Nor does it hold up who waits behind it when memory comes back.
+  open_other(1);
+  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 1, .total = share / 2});
+  EXPECT_TRUE(credit.empty());
+  request_of(other_channel, wire::EntryKind::close_stream, wire::CloseStream{.stream = 0});
+  EXPECT_EQ(credit.count(channel), 0u);
+  EXPECT_GE(credit[other_channel], share / 2);
+}
+
+TEST_F(TwoUsers, FramesCountForWhoseTheyAre) {
+  make(0, {.memory_bytes_max = 64 << 20, .user_bytes_max = 32 << 20});
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  send(0, 1);
+  EXPECT_EQ(cache->used_bytes_of(first_user), cache->used_bytes());
+  EXPECT_EQ(cache->used_bytes_of(other_user), 0u);
+  end_pull();
+  finish();
+  store.kept.reset();
+  EXPECT_EQ(cache->used_bytes_of(first_user), 0u);
 }
 
 TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {

@@ -21,6 +21,7 @@ struct Mover::BufferSet {
 
 struct Mover::Stream {
   Channel* channel = nullptr;
+  Account* account = nullptr;  // of the channel's user
   std::uint32_t id = 0;
   std::string name, pool;
   wire::Destination destination = wire::Destination::ipc_page;

@@ -1,0 +1,43 @@
+"""What a machine may lack that an agent would need, and what an agent must not need of it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from agent_process import find_program
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+
+def library_file(name: str) -> str | None:
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"^\s+{re.escape(name)} .*x86-64.* => (\S+)$", listed, re.MULTILINE)
+    return found[1] if found else None
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root may hide a library")
+def test_without_the_verbs_library_it_says_what_to_install(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("a key for this test only, long enough")
+    key.chmod(0o600)
+    path = library_file("libibverbs.so.1")
+    hide = f"mount --bind /dev/null {path} && " if path else ""  # otherwise it is not there anyway
+    start = f"exec {find_program()} --listen verbs:127.0.0.1:0 --key-file {key}"
+    ended = subprocess.run(["unshare", "--mount", "sh", "-c", hide + start], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "libibverbs.so.1, which cannot be loaded" in ended.stderr and "install rdma-core" in ended.stderr
+
+
+def test_no_wall_clock_decides_anything():
+    """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time. Only the message
+    about a certificate's dates tells what day it is here."""
+    elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
+    reads_the_date = re.compile(rf"system_clock|gettimeofday|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
+    readers = {
+        str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")
+        if path.suffix in (".cc", ".h") and reads_the_date.search(path.read_text())
+    }  # fmt: skip
+    assert readers == {"link/openssl_tls.cc"}
