@@ -14,8 +14,7 @@ if(NOT TARGET offpath)
 endif()
 include(CMakePackageConfigHelpers)
 
-set_target_properties(offpath PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
-                      INSTALL_RPATH "$ORIGIN")
+set_target_properties(offpath PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 if(NOT SKBUILD)
   set(offpath_export EXPORT offpathTargets)
 endif()
@@ -31,6 +30,7 @@ if(NOT SKBUILD)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/offpathConfig.cmake.in
     ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake INSTALL_DESTINATION ${package_dir})
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  file(RELATIVE_PATH offpath_prefix_from_pc /prefix/${OFFPATH_LIB_DIR}/pkgconfig /prefix)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/offpath.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake ${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake
           DESTINATION ${package_dir} COMPONENT sdk)

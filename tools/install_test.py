@@ -140,4 +140,4 @@ def library(prefix: Path) -> Path:
 
 
 def openssl_part(prefix: Path) -> Path:
-    return prefix / "lib" / "liboffpath_openssl.so"
+    return prefix / "lib" / "liboffpath_openssl.so.0"

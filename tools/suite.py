@@ -174,6 +174,25 @@ def hardware_step() -> Step:
     return Step("hw", [[ROOT / "dev", "hw"]], count)
 
 
+def package_step() -> Step:
+    """Builds the packages, and installs and uses them as strangers would (tests/package)."""
+    report = REPORTS / "package.xml"
+    checks = sorted((ROOT / "tests" / "package").glob("check_*.py"))
+    commands: list[Command] = [
+        [ROOT / "dev", "package"],
+        [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *checks],
+    ]
+
+    def count(exits: list[int]) -> Tally:
+        tally = count_testcases(report) if report.exists() else Tally()
+        if any(exits) and tally.failed == 0:
+            tally.fail(("./dev package", "pytest tests/package")[len(exits) - 1])
+        return tally
+
+    report.unlink(missing_ok=True)
+    return Step("package", commands, count)
+
+
 def run_command(command: Command, log_file: Path, environment: dict[str, str]) -> int:
     """Runs one command with its output in the log, and ends it with all its children when it takes too long."""
     with log_file.open("ab") as log:
@@ -228,18 +247,19 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     }
     steps = list(named.values())
     named["hw"] = hardware_step
+    named["package"] = package_step
     if only in named:
         return [named[only]]
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
-    return [*steps, hardware_step] if long or "CI" in os.environ else steps
+    return [*steps, hardware_step, package_step] if long or "CI" in os.environ else steps
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
     parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing")
     parser.add_argument(
-        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz, hw) or test names"
+        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz, hw, package) or test names"
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

@@ -22,15 +22,17 @@ LOG_LINES_SHOWN = 5
 
 
 def find_agent() -> str:
-    """The agent's program: OFFPATH_AGENT_PROGRAM, of the build in OFFPATH_BUILD_DIR, beside this Python, of the
-    environment this package is installed in, or on the PATH. Raises AgentError naming where it was looked for."""
+    """The agent's program: OFFPATH_AGENT_PROGRAM, of the build in OFFPATH_BUILD_DIR, in this package (a wheel), beside
+    this Python, of the environment this package is installed in, or on the PATH. Raises AgentError naming where it was
+    looked for."""
     if given := os.environ.get("OFFPATH_AGENT_PROGRAM"):
         return given
     places = []
     if build := os.environ.get("OFFPATH_BUILD_DIR"):
         places.append(Path(build) / "bin")
-    places.append(Path(sys.executable).parent)
     package = Path(__file__).resolve().parent
+    places.append(package / "bin")
+    places.append(Path(sys.executable).parent)
     if len(package.parents) > 3:
         places.append(package.parents[3] / "bin")  # PREFIX/lib/pythonX.Y/site-packages/offpath
     for place in places:
@@ -164,3 +166,9 @@ def read_line(fd: int, timeout: float) -> str:
             return ""
         text += piece
     return text.decode()
+
+
+def main() -> None:
+    """offpath-agent of a wheel: becomes the program that lies in the package."""
+    program = Path(__file__).resolve().parent / "bin" / PROGRAM
+    os.execv(program, [PROGRAM, *sys.argv[1:]])

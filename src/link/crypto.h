@@ -1,7 +1,7 @@
 // What needs OpenSSL, behind one interface. There are two ways to it, and a program is linked with one of them:
 //
 //   crypto_linked.cc   OpenSSL is linked: the agent, tests
-//   crypto_loaded.cc   liboffpath_openssl.so, beside liboffpath.so, is loaded when the first network address is used:
+//   crypto_loaded.cc   liboffpath_openssl.so.0, beside liboffpath.so, is loaded when the first network address is used:
 //                      the host library, so that a program beside its agent does not carry 1.7 MiB it never needs
 //
 // Which one, src/link/CMakeLists.txt says. The implementation is openssl_crypto.cc and openssl_tls.cc either way.

@@ -10,7 +10,7 @@ namespace offpath::link {
 
 namespace {
 
-constexpr std::string_view module_name = "liboffpath_openssl.so";
+constexpr std::string_view module_name = OFFPATH_OPENSSL_MODULE;
 
 // The folder of the file this code was loaded from, through links: what a link points to has the module beside it.
 Result<std::string> own_folder() {

@@ -1,4 +1,4 @@
-// liboffpath_openssl.so: what crypto_loaded.cc loads. `ofp_crypto` is the one symbol that leaves it.
+// liboffpath_openssl.so.0: what crypto_loaded.cc loads. `ofp_crypto` is the one symbol that leaves it.
 #include "link/crypto.h"
 #include "link/openssl_crypto.h"
 

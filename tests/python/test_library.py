@@ -49,7 +49,7 @@ def test_openssl_is_loaded_with_the_first_network_address(library, tcp_agent):
     local, network = connects(library, agent.address, tcp, key=key)
     assert (local["code"], network["code"]) == (0, 0), network["message"]
     assert [name for name in local["mapped"] if name.startswith(("libssl", "libcrypto", "liboffpath_"))] == []
-    assert "liboffpath_openssl.so" in network["mapped"]
+    assert "liboffpath_openssl.so.0" in network["mapped"]
 
 
 def test_tls_by_way_of_the_loaded_library(library, tcp_agent, tmp_path):
@@ -74,7 +74,7 @@ def test_a_network_address_without_the_openssl_part_says_which_file_is_missing(l
     local, network = connects(alone, agent.address, tcp, key=key)
     assert local["code"] == 0, local["message"]
     assert network["code"] == offpath.Unsupported.code
-    assert f"{tmp_path}/liboffpath_openssl.so" in network["message"] and "No such file" in network["message"]
+    assert f"{tmp_path}/liboffpath_openssl.so.0" in network["message"] and "No such file" in network["message"]
 
 
 def test_an_openssl_part_of_another_version_is_refused(library, tcp_agent, tmp_path):
@@ -82,7 +82,7 @@ def test_an_openssl_part_of_another_version_is_refused(library, tcp_agent, tmp_p
     alone = shutil.copy(library, tmp_path / "liboffpath.so")
     source = tmp_path / "other.c"
     source.write_text('const struct { const char *version; void *calls[3]; } ofp_crypto = {"0.0.1", {0}};\n')
-    other = tmp_path / "liboffpath_openssl.so"
+    other = tmp_path / "liboffpath_openssl.so.0"
     output("cc", "-shared", "-fPIC", "-o", str(other), str(source))
     (network,) = connects(alone, tcp, key=key)
     assert network["code"] == offpath.Unsupported.code

@@ -18,8 +18,9 @@ class ProgramError(RuntimeError):
 
 
 def find_program(name: str) -> Path:
-    """A built program: of the build in ``OFFPATH_BUILD_DIR``, beside this Python, or on the PATH."""
-    places = [Path(sys.executable).parent]
+    """A built program: of the build in ``OFFPATH_BUILD_DIR``, in this package (a wheel), beside this Python, or on the
+    PATH."""
+    places = [Path(__file__).resolve().parents[1] / "bin", Path(sys.executable).parent]
     if build := os.environ.get("OFFPATH_BUILD_DIR"):
         places.insert(0, Path(build) / "bin")
     for place in places:

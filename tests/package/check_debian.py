@@ -1,0 +1,174 @@
+"""The Debian packages in a bare Debian 12 with its own init: installed, used, upgraded, removed.
+
+Run by `./dev test --long` (tools/suite.py), after `./dev package`. The tests are the life of one machine and run in
+the order in which they stand here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from container import ROOT, Container, make_base, why_not
+
+DEBIAN = ROOT / "build" / "package" / "debian"
+SOCKET = "unix:/run/offpath/agent.sock"
+LATER = "0.1.0+later"
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(consumer C)
+find_package(offpath 0.1 REQUIRED)
+add_executable(particles particles.c)
+target_link_libraries(particles PRIVATE offpath::offpath)
+"""
+
+
+def repack(package: Path, folder: Path) -> Path:
+    """The same package with a later version, as an upgrade brings it."""
+    tree = folder / package.stem
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN" / "control"
+    text = control.read_text()
+    version = re.search(r"^Version: (.*)$", text, re.MULTILINE)
+    assert version is not None
+    control.write_text(text.replace(f"Version: {version[1]}", f"Version: {LATER}").replace(
+        f"(= {version[1]})", f"(= {LATER})"))  # fmt: skip
+    made = folder / f"{package.name.split('_')[0]}_later.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, made], check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    if reason := why_not() or make_base():
+        pytest.skip(reason)
+    packages = sorted(DEBIAN.glob("*.deb"))
+    assert [package.name.split("_")[0] for package in packages] == ["liboffpath-dev", "liboffpath0", "offpath-agent"]
+    folder = tmp_path_factory.mktemp("debian")
+    container = Container(folder)
+    for place in ("first", "later", "programs"):
+        (container.root / place).mkdir()
+    for package in packages:
+        shutil.copy(package, container.root / "first")
+        shutil.copy(repack(package, folder), container.root / "later")
+    shutil.copy(ROOT / "examples/01_c/particles.c", container.root / "programs")
+    shutil.copy(Path(__file__).parent / "lasting_program.c", container.root / "programs")
+    (container.root / "programs/CMakeLists.txt").write_text(PROJECT)
+    container.fetch("/first/*.deb")
+    try:
+        container.boot()
+        yield container
+    finally:
+        container.stop()
+        shutil.rmtree(container.root, ignore_errors=True)
+
+
+def agent_pid(machine: Container) -> str:
+    return machine.run("systemctl", "show", "--property=MainPID", "--value", "offpath-agent")
+
+
+class LastingProgram:
+    """lasting_program.c, connected as user alice."""
+
+    def __init__(self, machine: Container) -> None:
+        command = machine.words("env", f"OFFPATH_AGENT={SOCKET}", "/programs/lasting", user="alice")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.connected = self.stdout.readline().strip()
+
+    def do(self, line: str) -> str:
+        self.stdin.write(line + "\n")
+        self.stdin.flush()
+        return self.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.stdin.close()
+        self.process.wait(30)
+
+
+def test_the_agent_is_installed_and_runs_as_its_own_user(machine: Container) -> None:
+    machine.install("/first/*.deb")
+    assert machine.run("systemctl", "is-active", "offpath-agent") == "active"
+    assert machine.run("systemctl", "is-enabled", "offpath-agent") == "enabled"
+    pid = agent_pid(machine)
+    assert machine.run("stat", "--format=%U", f"/proc/{pid}") == "offpath"
+    status = machine.run("cat", f"/proc/{pid}/status")
+    ptrace_alone = f"{1 << 19:016x}"
+    assert re.search(rf"^CapEff:\s+{ptrace_alone}$", status, re.MULTILINE), status
+    assert machine.run("curl", "--silent", "--fail", "http://127.0.0.1:9477/healthz") == "ok"
+    assert "listening at" in machine.run("journalctl", "--unit=offpath-agent", "--no-pager")
+    assert machine.run("sh", "-c", "ldd /usr/bin/offpath-agent | grep libarrow").split()[2].startswith("/usr/")
+
+
+def test_the_unit_is_well_formed_and_exposes_little(machine: Container) -> None:
+    assert machine.run("systemd-analyze", "verify", "offpath-agent.service") == ""
+    verdict = machine.run("systemd-analyze", "security", "--no-pager", "offpath-agent.service").splitlines()[-1]
+    exposure = re.search(r"offpath-agent.service: ([\d.]+)", verdict)
+    assert exposure is not None and float(exposure[1]) <= 3.0, verdict
+
+
+def test_programs_are_built_by_pkg_config_and_by_find_package(machine: Container) -> None:
+    compile_c = "cc -std=c11 -O1 /programs/{0}.c -o /programs/{1} $(pkg-config --cflags --libs offpath)"
+    machine.run("sh", "-c", compile_c.format("particles", "by_pkg_config"))
+    machine.run("sh", "-c", compile_c.format("lasting_program", "lasting"))
+    machine.run("cmake", "-S", "/programs", "-B", "/programs/build")
+    machine.run("cmake", "--build", "/programs/build")
+    for program in ("/programs/by_pkg_config", "/programs/build/particles"):
+        assert "step4: 10000 rows" in machine.run("env", f"OFFPATH_AGENT={SOCKET}", program)
+
+
+def test_other_users_come_in_when_the_configuration_names_them(machine: Container) -> None:
+    machine.run("useradd", "alice")
+    command = ("env", f"OFFPATH_AGENT={SOCKET}", "/programs/by_pkg_config")
+    refused = machine.attempt(*command, user="alice")
+    assert refused.returncode == 1 and "connect:" in refused.stderr
+    machine.run("sed", "-i", 's/^allow_uids = .*/allow_uids = ["alice"]/', "/etc/offpath/agent.toml")
+    machine.run("systemctl", "restart", "offpath-agent")
+    assert "step4: 10000 rows" in machine.run(*command, user="alice")
+
+
+def test_an_upgrade_leaves_the_agent_its_frames_and_its_programs(machine: Container) -> None:
+    program = LastingProgram(machine)
+    assert (program.connected, program.do("send before")) == ("ok", "ok")
+    pid = agent_pid(machine)
+    said = machine.install("/later/*.deb")
+    assert LATER in machine.run("dpkg-query", "-W", "offpath-agent")
+    assert "the agent that runs is still that of" in said and "systemctl restart offpath-agent" in said
+    assert agent_pid(machine) == pid
+    assert "alice" in machine.run("cat", "/etc/offpath/agent.toml")  # the administrator's own words stay
+    for line in ("get before", "send after", "get after"):
+        assert program.do(line) == "ok", line
+
+    # When the administrator restarts it, programs are told, and connect anew.
+    machine.run("systemctl", "restart", "offpath-agent")
+    assert agent_pid(machine) != pid
+    assert program.do("send later") == "peer_lost: the agent ended, or closed the channel"
+    program.end()
+    again = LastingProgram(machine)
+    assert (again.connected, again.do("send anew"), again.do("get anew")) == ("ok", "ok", "ok")
+    again.end()
+
+
+def test_a_reload_is_heard(machine: Container) -> None:
+    machine.run("systemctl", "reload", "offpath-agent")
+    machine.until("journalctl --unit=offpath-agent | grep -q 'SIGHUP: .*keys and certificate were read again'")
+
+
+def test_removing_and_purging_leaves_nothing(machine: Container) -> None:
+    pid = agent_pid(machine)
+    machine.run("apt-get", "-q", "-y", "remove", "offpath-agent")
+    assert machine.attempt("kill", "-0", pid).returncode != 0
+    assert machine.attempt("test", "-e", "/etc/offpath/agent.toml").returncode == 0
+    machine.run("apt-get", "-q", "-y", "purge", "offpath-agent", "liboffpath0", "liboffpath-dev")
+    folders = ("/etc", "/usr", "/var/lib", "/run")
+    left = machine.run("find", *folders, "-name", "*offpath*", "-not", "-path", "/var/lib/apt/*")
+    assert left == ""

@@ -1,0 +1,81 @@
+"""The wheel in a fresh virtual environment, far from the checkout.
+
+Run by `./dev test --long` (tools/suite.py), after `./dev package`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import numpy as np, offpath, pyarrow as pa
+with offpath.Agent.start() as agent:
+    session = offpath.connect(agent.address)
+    out = session.stream("particles", pa.schema([("id", pa.int64())]), rows_max=1000)
+    out.send({"id": np.arange(1000)}, key=("step0", "rank0")).wait_stored()
+    table = session.pool("local:/particles").get("step0", "rank0", timeout=5)
+    assert table["id"].to_pylist() == list(range(1000))
+    print(offpath.__file__, offpath.find_agent(), open(f"/proc/{agent.pid}/maps").read())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    (wheel,) = (ROOT / "build" / "package" / "wheel").glob("offpath-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the wheel and all it requires, as pip finds it."""
+    environment = tmp_path_factory.mktemp("wheel") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    installed = subprocess.run(
+        [environment / "bin/python", "-m", "pip", "install", "--quiet", wheel], capture_output=True, text=True
+    )
+    assert installed.returncode == 0, installed.stderr
+    return environment
+
+
+def run(environment: Path, *command: str | Path) -> str:
+    """With nothing of this checkout in the way."""
+    clean = {"PATH": f"{environment}/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+    done = subprocess.run([str(word) for word in command], env=clean, cwd=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_it_says_on_what_it_runs(wheel: Path) -> None:
+    assert re.search(r"-cp3\d+-cp3\d+-manylinux_2_\d+_(x86_64|aarch64)\.whl$", wheel.name), wheel.name
+
+
+def test_it_brings_no_second_libarrow_and_no_openssl(wheel: Path) -> None:
+    names = [os.path.basename(name) for name in zipfile.ZipFile(wheel).namelist()]
+    assert [name for name in names if re.match(r"lib(arrow|parquet|ssl|crypto)\b", name)] == []
+    assert any(name.startswith("libspdlog") for name in names)  # what it needs besides comes along
+
+
+def test_an_embedded_agent_end_to_end(environment: Path) -> None:
+    package, agent, maps = run(environment, environment / "bin/python", "-P", "-c", PROGRAM).split(maxsplit=2)
+    site = Path(package).parents[1]
+    assert site.is_relative_to(environment) and Path(agent) == site / "offpath/bin/offpath-agent"
+    libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
+    assert any(path.startswith(f"{site}/pyarrow/libarrow.so") for path in libraries), libraries
+    assert any(path.startswith(f"{site}/offpath.libs/libspdlog") for path in libraries), libraries
+    assert [path for path in libraries if str(ROOT) in path] == []
+
+
+def test_the_commands_are_on_the_path(environment: Path) -> None:
+    version = re.search(r"#define OFP_VERSION_MAJOR (\d+)", (ROOT / "include/offpath/offpath.h").read_text())
+    assert version is not None
+    assert run(environment, "offpath-agent", "--version").startswith(f"offpath-agent {version[1]}.")
+    assert "agent" in run(environment, "offpath", "--help")

