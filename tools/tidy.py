@@ -105,7 +105,7 @@ def check_lines(path: Path, text: str) -> Iterator[Problem]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line != line.rstrip():
             yield number, "whitespace at the end of the line"
-        if "\t" in line and path.name != "Makefile":
+        if "\t" in line and path.name not in ("Makefile", "rules"):
             yield number, "tab"
         if code and (match := LEFTOVER.search(line)):
             yield number, f"{match[1]} left in the code"
