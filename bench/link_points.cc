@@ -47,7 +47,7 @@ class Fetcher {
 
 class LinkFetcher final : public Fetcher {
  public:
-  LinkFetcher(std::vector<Member>& members, const Pages& target) : members_(members), target_(target) {}
+  LinkFetcher(std::span<Member> members, const Pages& target) : members_(members), target_(target) {}
 
   Status fetch(std::uint64_t bytes, std::uint32_t messages) override {
     const link::ReadPiece piece{Member::range, Member::generation, 0, target_.data(), bytes};
@@ -85,14 +85,14 @@ class LinkFetcher final : public Fetcher {
     return {};
   }
 
-  std::vector<Member>& members_;
+  std::span<Member> members_;
   const Pages& target_;
 };
 
 // One system call for each message.
 class RawFetcher final : public Fetcher {
  public:
-  RawFetcher(std::vector<Member>& members, const Pages& target) : members_(members), target_(target) {}
+  RawFetcher(std::span<Member> members, const Pages& target) : members_(members), target_(target) {}
 
   Status fetch(std::uint64_t bytes, std::uint32_t messages) override {
     for (const Member& member : members_)
@@ -121,14 +121,14 @@ class RawFetcher final : public Fetcher {
     return {};
   }
 
-  std::vector<Member>& members_;
+  std::span<Member> members_;
   const Pages& target_;
 };
 
 // Requests first, then the answers; it spins for them, as the link's end does.
 class SocketFetcher final : public Fetcher {
  public:
-  SocketFetcher(std::vector<Member>& members, const Pages& target) : members_(members), target_(target) {}
+  SocketFetcher(std::span<Member> members, const Pages& target) : members_(members), target_(target) {}
 
   Status fetch(std::uint64_t bytes, std::uint32_t messages) override {
     requests_.assign(messages, {0, std::uint32_t(bytes)});
@@ -178,7 +178,7 @@ class SocketFetcher final : public Fetcher {
     return {};
   }
 
-  std::vector<Member>& members_;
+  std::span<Member> members_;
   const Pages& target_;
   std::vector<ServerRequest> requests_;
 };
@@ -268,16 +268,16 @@ Status measure_sizes(const Options& options, Report& report, const Setting& sett
   return {};
 }
 
-std::unique_ptr<Fetcher> make_peer(const Setting& setting, std::vector<Member>& members, const Pages& target) {
+std::unique_ptr<Fetcher> make_peer(const Setting& setting, std::span<Member> members, const Pages& target) {
   if (setting.link == "local") return std::make_unique<RawFetcher>(members, target);
   if (setting.link == "tcp") return std::make_unique<SocketFetcher>(members, target);
   return nullptr;
 }
 
-Result<std::vector<Member>> start(const Options& options, const Setting& setting, std::size_t count) {
+Result<std::vector<Member>> start(const Options& options, const Setting& setting) {
   MembersPlan plan;
   plan.address = setting.address;
-  plan.count = count;
+  plan.count = members_of_gather;
   plan.core = options.host_core;
   plan.group = options.other("--members-group");
   plan.range_bytes = size_max_of_one;
@@ -296,28 +296,27 @@ Status run(const Options& options, Report& report) {
   const std::string group(options.other("--group"));
   // Under a quota a turn has to last for several of its periods, and fewer sizes have to do.
   setting.turn_ns = options.quick ? 2e5 : group.empty() ? 2e6 : 12e6;
-  if (options.quick) setting.sizes = {64, 64 << 10};
+  if (options.quick) setting.sizes = {64, 4 << 10};
   else if (!group.empty()) setting.sizes = {1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20};
   else for (std::uint64_t bytes = 1; bytes <= size_max_of_one; bytes *= 4) setting.sizes.push_back(bytes);
 
   // Forked while this process is still in no group.
-  OFP_ASSIGN(std::vector<Member> one, start(options, setting, 1));
-  OFP_ASSIGN(std::vector<Member> eight, start(options, setting, pairs_of_rate));
-  OFP_ASSIGN(std::vector<Member> sixteen, start(options, setting, members_of_gather));
+  OFP_ASSIGN(std::vector<Member> members, start(options, setting));
+  const std::span<Member> sixteen(members), eight = sixteen.first(pairs_of_rate), one = sixteen.first(1);
   OFP_TRY(pin_to_core(options.agent_core));
   if (!group.empty()) OFP_TRY(join_group(group));
   OFP_ASSIGN(const Pages target, Pages::map(std::max(size_max_of_one, members_of_gather * size_max_of_gather)));
 
-  const auto each = [&](std::vector<Member>& members, const Quantity& quantity,
+  const auto each = [&](std::span<Member> those, const Quantity& quantity,
                         const std::function<Status(Fetcher&, std::uint64_t)>& over) {
-    LinkFetcher subject(members, target);
-    const auto peer = make_peer(setting, members, target);
+    LinkFetcher subject(those, target);
+    const auto peer = make_peer(setting, those, target);
     return measure_sizes(options, report, setting, quantity, subject, peer.get(), over);
   };
   const auto microseconds = [](double ns, double) { return ns / 1e3; };
   OFP_TRY(each(one, {"latency", "us", microseconds, size_max_of_one, {64, 64 << 10}},
                [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, 1); }));
-  OFP_TRY(each(one, {"bandwidth", "GB/s", [](double ns, double bytes) { return window * bytes / ns; }, size_max_of_one, {64 << 10, 1 << 20}},
+  OFP_TRY(each(one, {"bandwidth", "GB/s", [](double ns, double bytes) { return window * bytes / ns; }, size_max_of_one, {4 << 10, 64 << 10, 1 << 20}},
                [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, window); }));
   OFP_TRY(each(eight, {"rate", "M/s", [](double ns, double) { return window * pairs_of_rate / ns * 1e3; }, size_max_of_rate, {64}},
                [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, window); }));
