@@ -50,6 +50,7 @@ ip link set eth0 mtu 9000
 ip address add 10.77.0.{number}/24 dev eth0
 ip link set eth0 up
 rdma link add rxe0 type rxe netdev eth0
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
 """
 
 

@@ -247,8 +247,33 @@ def bandwidth(out: Path, key: Path) -> str:
     return "; ".join(ratios) + (" (emulated, not judged)" if emulated else "")
 
 
+def bench_link(out: Path, key: Path) -> str:
+    """The benchmark of the link itself runs here too, at every place, beside perftest's bare reads."""
+    done = subprocess.run(
+        [sys.executable, "-m", "offpath", "bench", "link", "--link", "verbs", "--quick", "--out", out, "--json",
+         out / "bench_link.json"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    (out / "bench_link.log").write_text(done.stdout + done.stderr)
+    expect(done.returncode == 0, f"it ended with exit code {done.returncode}: {done.stderr[-300:]}")
+    report = json.loads((out / "bench_link.json").read_text())
+    values = {each["claim"]: each["value"] for each in report["claims"]}
+    said = []
+    for place in ("host-host", "host-agent", "agent-agent"):
+        names = [f"link.{name} (verbs, {place}, 64 B)" for name in ("latency", "rate", "all_gather")]
+        names.append(f"link.bandwidth (verbs, {place}, 4 KiB)")
+        missing = [name for name in names if not values.get(name)]
+        expect(not missing, f"not measured: {missing}, there are {sorted(values)}")
+        latency, bandwidth = (values[names[0]], values[names[-1]])
+        said.append(f"{place} 64 B in {latency:.0f} us, 4 KiB at {bandwidth * 1e3:.0f} MB/s")
+    bare = {line["name"]: line["y"] for line in report["series"] if "ib_read" in line["name"]}
+    expect(all(bare.values()) and len(bare) == 2, f"perftest measured nothing: {bare}")
+    expect((out / "link_verbs.png").exists(), "no figure was drawn")
+    return "; ".join(said) + " (emulated)"
+
+
 CHECKS: tuple[Callable[[Path, Path], str], ...] = (
-    doctor, moves, example, forgery, locked_memory, bandwidth, conformance,
+    doctor, moves, example, forgery, locked_memory, bandwidth, bench_link, conformance,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from two_guests import check_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "hw"
-RDMA_SECONDS_MAX, LOCAL_SECONDS_MAX = 600, 480  # of the guests with one machine
+RDMA_SECONDS_MAX, LOCAL_SECONDS_MAX = 720, 480  # of the guests with one machine
 
 Result = dict[str, object]
 
