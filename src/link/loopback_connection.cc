@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,20 +15,6 @@ namespace {
 constexpr std::uint64_t cache_line_bytes = 64;  // a read sees each line at one moment
 constexpr std::uint64_t word_bytes = 8;         // a write changes each aligned word at one moment
 constexpr std::uint64_t cuts_max = 5;
-
-// From an address of this process that may be bad.
-bool read_own_memory(std::uint64_t from, std::byte* to, std::uint64_t length) {
-  while (length > 0) {
-    iovec local{to, length};
-    iovec remote{reinterpret_cast<void*>(from), length};
-    const ssize_t count = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0);
-    if (count <= 0) return false;
-    from += static_cast<std::uint64_t>(count);
-    to += count;
-    length -= static_cast<std::uint64_t>(count);
-  }
-  return true;
-}
 
 Result<Fd> duplicate(int fd) {
   Fd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -450,9 +435,25 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
     return;
   }
   const std::uint64_t address = region->base + piece.offset;
-  if (!read_own_memory(address + part.offset, piece.to + part.offset, part.length))
+  if (!read_memory(reinterpret_cast<const std::byte*>(address + part.offset), piece.to + part.offset, part.length))
     operation->failure = Failure{Error::unreadable, fmt::format("range {} at generation {}: {} bytes at offset {} (address {:#x}) cannot be read",
                                                                 piece.region, piece.generation, piece.length, piece.offset, address)};
+}
+
+// The address may be bad: what was announced may have been freed.
+bool LoopbackConnection::read_memory(const std::byte* from, std::byte* to, std::uint64_t length) {
+  if (!guarded_) {
+    auto made = GuardedCopy::create();
+    OFP_ASSERT(made);
+    guarded_ = std::move(*made);
+  }
+  for (std::uint64_t at = 0; at < length;) {
+    const auto copied = guarded_->copy(from + at, length - at);
+    if (!copied) return false;
+    std::memcpy(to + at, copied->data(), copied->size());
+    at += copied->size();
+  }
+  return true;
 }
 
 void LoopbackConnection::write_part(const OperationPointer& operation, const WritePiece& piece, Part part) {

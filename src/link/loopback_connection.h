@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "link/guarded_copy.h"
 #include "link/loopback_link.h"
 #include "link/region_table.h"
 
@@ -89,6 +90,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   [[nodiscard]] OperationPointer post(Kind kind, std::uint64_t token);
   [[nodiscard]] std::vector<Part> cut(std::uint64_t start, std::uint64_t length, std::uint64_t border);
   void read_part(const OperationPointer& operation, const ReadPiece& piece, Part part);
+  [[nodiscard]] bool read_memory(const std::byte* from, std::byte* to, std::uint64_t length);
   void write_part(const OperationPointer& operation, const WritePiece& piece, Part part);
   void complete_at(const OperationPointer& operation, TimeNs time);
   void complete(Operation& operation);
@@ -118,6 +120,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   std::map<RegionId, SegmentMemory> views_;  // a mapping of the agent's own for each segment
   std::vector<SegmentMemory> withdrawn_;     // unmapped at the agent's next poll
   std::vector<OperationPointer> pending_;    // in the order posted
+  std::optional<GuardedCopy> guarded_;       // made when the first range is read
   TimeNs write_clock_ = -1;                  // when the last write posted will be visible
 
   std::deque<LinkEvent> ready_;  // what the agent's poll returns
