@@ -35,13 +35,15 @@ std::uint64_t word_at(const std::byte* from, std::size_t length) noexcept {
 }  // namespace
 
 void RingWriter::prefetch(std::uint64_t payload_bytes) const noexcept {
-#if defined(__x86_64__)
   const std::uint64_t count = wire::slots_for(payload_bytes);
-  for (std::uint64_t i = 0; i < count; ++i)
-    asm volatile("prefetchw %0" : : "m"(memory_[((position_ + i) & (slots_ - 1)) * wire::slot_bytes]));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::byte* slot = memory_ + ((position_ + i) & (slots_ - 1)) * wire::slot_bytes;
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*slot));  // which compilers use only if told that the processor has it
 #else
-  (void)payload_bytes;
+    __builtin_prefetch(slot, 1);
 #endif
+  }
 }
 
 // In words, each written and read as a whole: a load that covers several smaller stores would wait until these have left
