@@ -26,6 +26,8 @@ LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
 LOG_TAIL_LINES = 60
 STEP_SECONDS_MAX = 2400
+ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
+GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
 
 Command = list[str | Path]
@@ -135,6 +137,17 @@ def ctest_step(preset: str, only: str | None, defines: list[str] | None = None) 
     return Step(preset, [["cmake", "--preset", preset, *(defines or [])], build, test], count)
 
 
+def arm_step() -> Step:
+    """The tests built for the DPU's processor, in an emulator of it, where the tools for that are (`./dev arm`)."""
+    missing = [tool for tool in ARM_TOOLS if shutil.which(tool) is None]
+    if missing:
+        reason = f"skipped: there is no {' and no '.join(missing)}; ./dev arm installs it"
+        return Step("arm", [["echo", reason]], lambda _: Tally(skipped=1))
+    step = ctest_step("dpu-aarch64", None)
+    commands: list[Command] = [[ROOT / "dev", "build", "dpu-aarch64"], step.commands[-1]]
+    return Step("arm", commands, lambda exits: step.count([0, *exits]))
+
+
 def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
     command: Command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
@@ -155,23 +168,26 @@ def pytest_step(only: str | None) -> Step:
 pytest_exit_no_tests = 5
 
 
-def hardware_step() -> Step:
-    """RDMA in guests of QEMU, where QEMU is installed (`./dev hw` installs it)."""
-    if shutil.which("qemu-system-x86_64") is None:
-        return Step("hw", [["echo", "skipped: there is no QEMU; ./dev hw installs it"]], lambda _: Tally(skipped=1))
+def hardware_step(name: str = "hw") -> Step:
+    """RDMA in guests of QEMU, where QEMU is installed (`./dev hw` installs it); hw-arm: the agent on an Arm kernel."""
+    options = ["--arm"] if name == "hw-arm" else []
+    missing = [tool for tool in GUEST_TOOLS[name] if shutil.which(tool) is None]
+    if missing:
+        reason = f"skipped: there is no {' and no '.join(missing)}; ./dev {' '.join(['hw', *options])} installs it"
+        return Step(name, [["echo", reason]], lambda _: Tally(skipped=1))
 
     def count(exits: list[int]) -> Tally:
-        text = (LOGS / "test-hw.log").read_text(errors="replace")
+        text = (LOGS / f"test-{name}.log").read_text(errors="replace")
         ending = re.findall(r"^offpath: (\d+) passed, (\d+) failed$", text, re.MULTILINE)
         if not ending:
-            return Tally(skipped=1) if "hw: skipped" in text and not any(exits) else Tally(failed=1, failures=["hw"])
+            return Tally(skipped=1) if "hw: skipped" in text and not any(exits) else Tally(failed=1, failures=[name])
         failures = re.findall(r"^(\S+) +FAILED ", text, re.MULTILINE)
-        tally = Tally(int(ending[-1][0]), int(ending[-1][1]), 0, [f"hw.{name}" for name in failures])
+        tally = Tally(int(ending[-1][0]), int(ending[-1][1]), 0, [f"{name}.{check}" for check in failures])
         if any(exits) and tally.failed == 0:
-            tally.fail("hw")
+            tally.fail(name)
         return tally
 
-    return Step("hw", [[ROOT / "dev", "hw"]], count)
+    return Step(name, [[ROOT / "dev", "hw", *options]], count)
 
 
 def package_step() -> Step:
@@ -246,20 +262,25 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
         "fuzz": lambda: ctest_step("fuzz", None, [f"-DOFFPATH_FUZZ_SECONDS={fuzz_seconds}"]),
     }
     steps = list(named.values())
+    named["arm"] = arm_step
     named["hw"] = hardware_step
     named["package"] = package_step
+    named["hw-arm"] = lambda: hardware_step("hw-arm")
     if only in named:
         return [named[only]]
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
-    return [*steps, hardware_step, package_step] if long or "CI" in os.environ else steps
+    if long:
+        return [*steps, arm_step, hardware_step, named["hw-arm"], package_step]
+    return [*steps, hardware_step] if "CI" in os.environ else steps
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
-    parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing")
+    parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing, Arm, packages")
     parser.add_argument(
-        "--only", metavar="PATTERN", help="a step (lint, release, pytest, asan, tsan, fuzz, hw, package) or test names"
+        "--only", metavar="PATTERN",
+        help="a step (lint, release, pytest, asan, tsan, fuzz, arm, hw, hw-arm, package) or test names",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

@@ -69,8 +69,26 @@ def test_what_guests_report_is_counted(
 ) -> None:
     monkeypatch.setattr(suite, "LOGS", tmp_path)
     monkeypatch.setattr(suite.shutil, "which", lambda _: "/usr/bin/qemu-system-x86_64")
-    (tmp_path / "test-hw.log").write_text(log)
-    assert str(suite.hardware_step().count([code])) == expected
+    for name in ("hw", "hw-arm"):
+        (tmp_path / f"test-{name}.log").write_text(log)
+        assert str(suite.hardware_step(name).count([code])) == expected
+
+
+def test_without_a_compiler_for_arm_its_tests_are_skipped_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite.shutil, "which", lambda tool: None if "g++" in tool else f"/usr/bin/{tool}")
+    step = suite.arm_step()
+    assert "no aarch64-linux-gnu-g++" in step.commands[0][1]
+    assert "qemu" not in step.commands[0][1]
+    assert str(step.count([0])) == "0 passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.parametrize(("exits", "failure"), [([1], "dpu-aarch64: build"), ([0, 8], "dpu-aarch64: ctest")])
+def test_arm_counts_what_failed_before_its_tests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exits: list[int], failure: str
+) -> None:
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+    monkeypatch.setattr(suite.shutil, "which", lambda tool: f"/usr/bin/{tool}")
+    assert suite.arm_step().count(exits).failures == [failure]
 
 
 def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

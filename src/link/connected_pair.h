@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "link/emulated.h"
 #include "link/handshake.h"
 #include "link/verbs_link.h"
 
@@ -174,7 +175,7 @@ class ConnectedPair {
   wire::Hello hello;
 };
 
-inline TimeNs soon() { return monotonic_ns() + 10 * second_ns; }
+inline TimeNs soon() { return monotonic_ns() + patience_ns(); }
 
 // An address of this machine that belongs to an RDMA device; where there is none, why.
 inline Result<std::string> rdma_address() {
@@ -195,8 +196,8 @@ inline Result<std::string> rdma_address() {
   return found;
 }
 
-// Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test after ten
-// seconds and returns `closed`. `meanwhile` runs between polls.
+// Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test when
+// that takes too long, and returns `closed`. `meanwhile` runs between polls.
 inline LinkEvent await_event(AgentLink& link, const std::function<bool(const LinkEvent&)>& wanted,
                              const std::function<void()>& meanwhile = {}) {
   const TimeNs deadline = soon();
@@ -205,7 +206,7 @@ inline LinkEvent await_event(AgentLink& link, const std::function<bool(const Lin
     if (link.poll(monotonic_ns(), events) == 1 && wanted(events[0])) return std::move(events[0]);
     if (meanwhile) meanwhile();
   }
-  ADD_FAILURE() << "the event did not come within ten seconds";
+  ADD_FAILURE() << "the event did not come in time";
   return {LinkEvent::Kind::closed, 0, fail(Error::timeout, "no event"), Fd()};
 }
 

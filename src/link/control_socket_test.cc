@@ -7,6 +7,8 @@
 
 #include <random>
 
+#include "link/emulated.h"
+
 namespace offpath::link {
 namespace {
 
@@ -139,6 +141,7 @@ TEST_F(ControlSockets, RefusesWrongHeaders) {
 }
 
 TEST_F(ControlSockets, RefusesDescriptorsThatDoNotBelong) {
+  OFP_NEEDS_KERNEL("messages whose descriptors are cut off");
   const Fd memory(memfd_create("memory", MFD_CLOEXEC));
   const std::vector<int> many(20, memory.get());
   const std::uint64_t number = 1;
@@ -273,6 +276,7 @@ TEST_P(StreamedFrames, ArriveBetweenOthers) {
 INSTANTIATE_TEST_SUITE_P(Seeds, StreamedFrames, testing::Range(0u, 12u));
 
 TEST(ControlSocketMemory, UnreachableMemoryIsAnErrorThatLosesNothing) {
+  OFP_NEEDS_KERNEL("EFAULT for what it copies itself");
   auto [a, b] = connected();
   ControlSocket left(std::move(a), ControlSocket::Kind::network), right(std::move(b), ControlSocket::Kind::network);
   right.allow_streamed(ControlType::write_data);

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "link/connected_pair.h"
+#include "link/emulated.h"
 #include "link/sealed_memory.h"
 #include "link/test_certificate.h"
 
@@ -342,6 +343,7 @@ TEST(Garbage, EndsInRefusalOrWaits) {
 // ---- who is at the other end
 
 TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   TestAgent agent;
   RawClient client(agent);  // this process connects
   volatile std::uint64_t probe = 1;
@@ -412,11 +414,13 @@ class Users : public testing::Test {
 };
 
 TEST_F(Users, TheSameUserIsReadDirectly) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   if (yama_scope() > 1) GTEST_SKIP() << "kernel.yama.ptrace_scope is " << yama_scope();
   EXPECT_EQ(meet(agent_uid), "direct: one machine: the agent reads the program's memory where it lies");
 }
 
 TEST_F(Users, AnotherUserHasToBeOnTheList) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   const std::string refused = meet(host_uid);
   EXPECT_NE(refused.find(fmt::format("refuses: uid {} may not use this agent; allowed are 0, {}", host_uid, agent_uid)), std::string::npos)
       << refused;
@@ -427,12 +431,14 @@ TEST_F(Users, AnotherUserHasToBeOnTheList) {
 }
 
 TEST_F(Users, RootIsServedButNotReadByOthers) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   EXPECT_EQ(meet(0), fmt::format("staged: direct reads are not permitted: the program runs as uid 0, the agent as uid {}: run both as "
                                  "the same user, or give the agent CAP_SYS_PTRACE",
                                  agent_uid));
 }
 
 TEST_F(Users, AProgramThatMadeItselfUnreadableIsStaged) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   const std::string text = meet(agent_uid, false);
   EXPECT_NE(text.find("staged: direct reads are not permitted: the program made itself unreadable"), std::string::npos) << text;
 }

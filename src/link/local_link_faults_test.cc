@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "link/connected_pair.h"
+#include "link/emulated.h"
 #include "link/sealed_memory.h"
 #include "link/seeded_random.h"
 
@@ -55,6 +56,7 @@ class SharedBlackboard {
 };
 
 TEST(HostKilled, IsNoticedThoughAGrandchildHoldsTheSocket) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   TestAgent agent;
   SharedBlackboard board;
   Child host([&] {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "link/connected_pair.h"
+#include "link/emulated.h"
 #include "link/sealed_memory.h"
 
 namespace offpath::link {
@@ -18,6 +19,7 @@ class LocalLink : public testing::Test, protected ConnectedPair {
 };
 
 TEST_F(LocalLink, SaysWhatItIs) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   EXPECT_EQ(hello.name, "simulation");
   EXPECT_EQ(host->welcome().agent_name, "test agent");
   EXPECT_EQ(host->welcome().incarnation, 77u);
@@ -42,6 +44,7 @@ TEST_F(LocalLink, BothEndsSeeTheChannelSegment) {
 }
 
 TEST_F(LocalLink, ReadsAWholePlan) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   std::vector<std::uint32_t> source(300'000);
   std::iota(source.begin(), source.end(), 0u);
   ASSERT_TRUE(announce(5, 1, source.data(), source.size() * 4));
@@ -59,6 +62,7 @@ TEST_F(LocalLink, ReadsAWholePlan) {
 }
 
 TEST_F(LocalLink, ReadsNeighboursAndSegmentsInOnePlan) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   std::vector<std::byte> source(8192, std::byte{7}), target(8192 + 64);
   ASSERT_TRUE(announce(0, 1, source.data(), source.size()));
   host->channel_memory()[100] = std::byte{9};
@@ -73,6 +77,7 @@ TEST_F(LocalLink, ReadsNeighboursAndSegmentsInOnePlan) {
 }
 
 TEST_F(LocalLink, RefusesWhatWasNotAnnounced) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   std::vector<std::byte> source(4096), target(8192);
   ASSERT_TRUE(announce(3, 7, source.data(), source.size()));
   EXPECT_EQ(read_one(*there, {4, 1, 0, target.data(), 1}).error().code, Error::unannounced);
@@ -85,6 +90,7 @@ TEST_F(LocalLink, RefusesWhatWasNotAnnounced) {
 }
 
 TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   auto* memory = static_cast<std::byte*>(mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   std::memset(memory, 5, 3 * 4096);
@@ -101,6 +107,7 @@ TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
 }
 
 TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   auto* memory = static_cast<std::byte*>(mmap(nullptr, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   for (int page = 0; page < 5; ++page) std::memset(memory + page * 4096, 10 + page, 4096);
@@ -211,6 +218,7 @@ TEST_F(LocalLink, DescriptorsBeyondTheSocketsBufferWait) {
 }
 
 TEST_F(LocalLink, ClosingTellsTheOtherEnd) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   std::vector<std::byte> bytes(64);
   ASSERT_TRUE(announce(1, 1, bytes.data(), 64));
   host->close();
@@ -238,6 +246,7 @@ TEST_F(LocalLink, AgentClosingTellsTheHost) {
 }
 
 TEST_F(LocalLink, AChildThatAbandonsHarmsNobody) {
+  OFP_NEEDS_KERNEL("process_vm_readv");
   const pid_t child = fork();
   if (child == 0) {
     host->abandon();

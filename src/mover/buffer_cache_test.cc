@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "link/emulated.h"
+
 namespace offpath::mover {
 namespace {
 
@@ -112,6 +114,7 @@ TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
 }
 
 TEST(BufferCache, APreparedBufferIsFoundByTheNextTakeOfItsClass) {
+  OFP_NEEDS_KERNEL("MADV_POPULATE_WRITE, and says that it did it");
   auto cache = BufferCache::make({});
   ASSERT_TRUE(cache->prepare(100'000, 7));
   EXPECT_TRUE(cache->has_free(100'000, 7));

@@ -20,6 +20,7 @@ class LinkConformance : public OverEveryLink {};
 INSTANTIATE_TEST_SUITE_P(, LinkConformance, testing::ValuesIn(every_link()), kind_name);
 
 TEST_P(LinkConformance, BothEndsSayTheSame) {
+  OFP_NEEDS_RANGES();
   const LinkTraits& a = host().traits();
   const LinkTraits& b = agent().traits();
   EXPECT_EQ(a.name, b.name);
@@ -220,6 +221,7 @@ TEST_P(LinkConformance, SegmentsWithoutBytesAreRefused) {
 }
 
 TEST_P(LinkConformance, RangesCannotBeWritten) {
+  OFP_NEEDS_RANGES();
   std::array<std::byte, 64> array{};
   const std::byte byte{1};
   if (GetParam().ranges) {

@@ -233,6 +233,7 @@ LinkKind real(std::string name, RealOptions options, const Decorate& decorate = 
   kind.mapped = options.network.empty();
   kind.ranges = !options.staged;
   kind.descriptors = options.network.empty();
+  kind.direct = options.network.empty() && !options.staged;
   kind.pinned = options.network.starts_with("verbs:");
   kind.real_time = true;
   const auto with = [options, decorate](bool (RealLinkPair::*how)()) -> std::unique_ptr<LinkPair> {

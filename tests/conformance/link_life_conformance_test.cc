@@ -35,6 +35,7 @@ class LifeConformance : public OverEveryLink {
 INSTANTIATE_TEST_SUITE_P(, LifeConformance, testing::ValuesIn(every_link()), kind_name);
 
 TEST_P(LifeConformance, TheDeathOfTheHostIsNoticed) {
+  OFP_NEEDS_RANGES();
   pair.reset();  // so that no thread of this process is forked away
   pair = GetParam().connect_doomed();
   ASSERT_NE(pair, nullptr);

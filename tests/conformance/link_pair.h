@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "link/emulated.h"
 #include "link/link.h"
 
 namespace offpath::link {
@@ -39,7 +40,7 @@ class LinkPair {
 
   // ---- time
   [[nodiscard]] virtual TimeNs now() const = 0;
-  [[nodiscard]] TimeNs soon() const { return now() + 10 * second_ns; }  // longer than anything takes
+  [[nodiscard]] TimeNs soon() const { return now() + patience_ns(); }  // longer than anything takes
   virtual void pass() = 0;  // a moment; what is under way goes on
   // Runs `program`, the host's, while `round` is called again and again, as the agent's loop is.
   virtual void beside(const std::function<void()>& program, const std::function<void()>& round) = 0;
@@ -82,6 +83,7 @@ struct LinkKind {
   bool ranges = true;        // application memory is readable where it lies
   bool descriptors = false;  // can be handed over
   bool real_time = false;
+  bool direct = false;       // ranges are read by process_vm_readv
   bool pinned = false;       // what was announced stays readable as it was, even if the program unmaps it
   std::function<std::unique_ptr<LinkPair>()> connect;
   std::function<std::unique_ptr<LinkPair>()> connect_doomed;
@@ -105,6 +107,10 @@ class OverEveryLink : public testing::TestWithParam<LinkKind> {
 
   std::unique_ptr<LinkPair> pair;
 };
+
+// At the beginning of a test that reads ranges; the other links read them under an emulator, too.
+#define OFP_NEEDS_RANGES() \
+  if (GetParam().direct) OFP_NEEDS_KERNEL("process_vm_readv")
 
 template <class T>
 void expect_error(const Result<T>& result, Error code) {

@@ -13,7 +13,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class RangeConformance : public OverEveryLink {};
+class RangeConformance : public OverEveryLink {
+ protected:
+  void SetUp() override {
+    OFP_NEEDS_RANGES();
+    OverEveryLink::SetUp();
+  }
+};
 INSTANTIATE_TEST_SUITE_P(, RangeConformance,
                          testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.ranges; })), kind_name);
 

@@ -1,8 +1,10 @@
 """Guests with an RDMA device, for machines that have none: QEMU's software emulation, Debian's kernel, soft-RoCE.
 
 A guest is the kernel of Debian's package (unpacked, never installed), an initramfs of busybox and a few kernel
-modules, and this machine's root directory, read-only, over virtio-9p. So whatever was built here runs there as it is.
-It has a share that it may write to, boots in a few seconds, runs one script, and powers itself off.
+modules, and a root directory, read-only, over virtio-9p. For a guest with this machine's processor that is this
+machine's own root, so whatever was built here runs there as it is; for one with another processor it is what programs
+are cross-built with (tools/sysroot.py), and what was built lies in /mnt. A guest has a share that it may write to,
+boots in a few seconds, runs one script, and powers itself off.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 # In the order in which they are loaded; what they depend on comes before them by itself.
 MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")
 
 INIT = """#!/bin/sh
-# Loads what the guest needs, then runs its script in this machine's own root directory.
+# Loads what the guest needs, then runs its script in the root directory that it was given.
 export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -32,10 +35,14 @@ for folder in proc sys dev; do mount --bind "/$folder" "/machine/$folder"; done
 mkdir -p /machine/dev/shm
 for folder in tmp run var/tmp dev/shm; do mount -t tmpfs tmpfs "/machine/$folder"; done
 mkdir /machine/run/out
+if [ "$(cat /built)" = yes ]; then
+  mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro buildtree /machine/mnt ||
+    echo 'guest: no build'
+fi
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,access=any out /machine/run/out || echo 'guest: no results'
 hostname "guest$(cat /machine/run/out/number)"
 ulimit -l unlimited
-chroot /machine /bin/bash /run/out/script.sh >/dev/ttyS0 2>&1
+chroot /machine /bin/bash /run/out/script.sh >/dev/console 2>&1
 echo $? >/machine/run/out/exit
 sync
 poweroff -f
@@ -71,6 +78,24 @@ done
 """
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What differs between guests with this machine's processor and with another."""
+
+    qemu: tuple[str, ...]
+    console: str
+    root: Path = Path("/")
+    built: Path | None = None  # seen in the guest as /mnt
+
+
+HERE = Machine(("qemu-system-x86_64", "-machine", "q35", "-cpu", "max"), "ttyS0")
+# The cores of a BlueField-2.
+ARM = Machine(
+    ("qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72"), "ttyAMA0",
+    ROOT / "build/arm/sysroot", ROOT / "build",
+)  # fmt: skip
+
+
 class GuestError(RuntimeError):
     """The guest could not be built or did not do what it was told."""
 
@@ -103,13 +128,14 @@ def unpack_kernel(folder: Path) -> tuple[Path, str]:
     return found[-1], version
 
 
-def build_initramfs(kernel: Path, version: str, target: Path) -> None:
+def build_initramfs(machine: Machine, kernel: Path, version: str, target: Path) -> None:
     """busybox, the modules in their order, and /init."""
     tree = target.with_suffix(".tree")
     shutil.rmtree(tree, ignore_errors=True)
     for name in ("bin", "proc", "sys", "dev", "machine", "lib"):
         (tree / name).mkdir(parents=True)
-    shutil.copy(shutil.which("busybox") or "/bin/busybox", tree / "bin/busybox")
+    installed = shutil.which("busybox", path=f"{machine.root}/bin:{machine.root}/usr/bin")
+    shutil.copy(installed or machine.root / "bin/busybox", tree / "bin/busybox")
     for name in ("sh", "mount", "insmod", "echo", "cat", "mkdir", "chroot", "sync", "poweroff", "hostname"):
         (tree / "bin" / name).symlink_to("busybox")
     order: list[str] = []
@@ -121,6 +147,7 @@ def build_initramfs(kernel: Path, version: str, target: Path) -> None:
     for path in order:
         shutil.copy(path, tree / "lib" / Path(path).name)
     (tree / "modules").write_text("".join(f"/lib/{Path(path).name}\n" for path in order))
+    (tree / "built").write_text("yes" if machine.built else "no")
     (tree / "init").write_text(INIT)
     (tree / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
@@ -131,13 +158,13 @@ def build_initramfs(kernel: Path, version: str, target: Path) -> None:
     shutil.rmtree(tree)
 
 
-def prepare(folder: Path) -> tuple[Path, Path]:
-    """The kernel and the initramfs below `folder`, made if they are not there."""
+def prepare(folder: Path, machine: Machine = HERE) -> tuple[Path, Path]:
+    """The kernel and the initramfs below `folder`, made if they are not there. Another processor's kernel has to be."""
     kernel = folder / "kernel"
     image, version = unpack_kernel(kernel)
     initramfs = folder / f"initramfs-{version}.gz"
     if not initramfs.exists() or initramfs.stat().st_mtime < Path(__file__).stat().st_mtime:
-        build_initramfs(kernel, version, initramfs)
+        build_initramfs(machine, kernel, version, initramfs)
     return image, initramfs
 
 
@@ -151,6 +178,8 @@ class Guest:
     network: str = "user,restrict=on"
     memory_mb: int = 2048
     cores: int = 2
+    machine: Machine = HERE
+    kernel: Path | None = None  # the folder that it lies below, if not the guest's own
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     commands: int = field(default=0, init=False)
 
@@ -168,25 +197,28 @@ class Guest:
 
     def start(self) -> None:
         self.commands = 0
-        image, initramfs = prepare(self.folder)
+        image, initramfs = prepare(self.kernel or self.folder, self.machine)
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         (self.out / "script.sh").write_text(SET_UP.format(number=self.number) + self.script)
         (self.out / "number").write_text(str(self.number))
         command = [
-            "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+            *self.machine.qemu, "-accel", "tcg,thread=multi",
             "-smp", str(self.cores), "-m", str(self.memory_mb), "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot",
             "-kernel", str(image), "-initrd", str(initramfs),
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on",
+            "-append", f"console={self.machine.console} quiet panic=-1 mitigations=off random.trust_cpu=on",
             "-serial", "stdio",
-            "-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
+            "-virtfs", f"local,path={self.machine.root},mount_tag=root,security_model=none,readonly=on,multidevs=remap",
             "-virtfs", f"local,path={self.out},mount_tag=out,security_model=none",
             "-netdev", f"{self.network},id=net",
             "-device", f"virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:{self.number:02x}",
             "-device", "virtio-rng-pci",
             "-qmp", f"unix:{self.control},server=on,wait=off",
         ]
+        if self.machine.built:
+            share = f"local,path={self.machine.built},mount_tag=buildtree,security_model=none,readonly=on"
+            command += ["-virtfs", share]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log.open("wb"), stderr=subprocess.STDOUT
         )

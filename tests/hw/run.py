@@ -1,7 +1,8 @@
 """Runs everything that needs an RDMA device, in guests that have one, and says what came of it.
 
-Usage: ./dev hw [--here]. --here: on this machine's own RDMA device instead. Ends with one line for each
-check and `offpath: N passed, N failed`; exits 1 if any failed.
+Usage: ./dev hw [--here | --arm]. --here: on this machine's own RDMA device instead. --arm: the agent in a guest with
+the DPU's processor (arm_agent.py) instead. Ends with one line for each check and `offpath: N passed, N failed`; exits 1
+if any failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from arm_agent import check_arm
 from guest import Guest, GuestError, prepare
 from two_guests import check_pair
 
@@ -69,6 +71,7 @@ def this_machine() -> list[Result]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev hw", description="everything that needs an RDMA device")
     parser.add_argument("--here", action="store_true", help="on this machine's own RDMA device, without a guest")
+    parser.add_argument("--arm", action="store_true", help="the agent in a guest with the DPU's processor")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not arguments.here:
@@ -77,7 +80,10 @@ def main() -> int:
         except GuestError as error:
             print(f"hw: skipped, there is no kernel for a guest: {error}")
             return 0
-    results = this_machine() if arguments.here else all_guests()
+    if arguments.arm:
+        results = check_arm(FOLDER)
+    else:
+        results = this_machine() if arguments.here else all_guests()
     for result in results:
         word = "passed" if result["passed"] else "FAILED"
         print(f"{result['name']:<22} {word} {result['seconds']:6.1f} s  {result['detail']}")

@@ -1,0 +1,107 @@
+"""The agent on the DPU's processor: its tests on a kernel of their own, and a program of x86-64 on the other machine.
+
+One guest is aarch64, as a BlueField is, and runs what preset dpu-aarch64 built; the other is the program's. Frames that
+the Arm agent makes have to be those of an agent on this machine, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import offpath
+from guest import ARM, HERE, ROOT, Guest, GuestError, prepare
+from two_guests import ADDRESS, AGENT, HOST, Pair, expect
+
+BUILT = "/mnt/dpu-aarch64"
+# Those that skip tests under qemu-user, for want of a kernel.
+TESTS = ("local_link_test", "local_link_faults_test", "handshake_test", "control_socket_test", "buffer_cache_test")
+IN_GUEST = "export LD_LIBRARY_PATH=/mnt/arm/wheel/pyarrow\n"
+START_AGENT = f"""
+cp /run/out/key /tmp/key && chmod 600 /tmp/key
+{IN_GUEST}
+{BUILT}/bin/offpath-agent --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key --insecure-network \\
+  >/run/out/agent.log 2>&1 &
+for try in $(seq 900); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
+exit 1
+"""
+
+
+def arm_kernel(pair: Pair) -> str:
+    """What qemu-user has no system calls for. Skipped tests are those of users that this guest does not have."""
+    passed = 0
+    for test in TESTS:
+        said = pair.agent.run(f"{IN_GUEST}{BUILT}/tests/{test}", 200)
+        passed += int(re.search(r"\[  PASSED  \] (\d+) test", said)[1])
+        expect("qemu-user" not in said, f"{test} was skipped as if there were no kernel")
+    return f"{passed} tests passed"
+
+
+def arm_conformance(pair: Pair) -> str:
+    """Every link's suite over the links that qemu-user cannot run: on one machine, and over RDMA."""
+    said = pair.agent.run(f"{IN_GUEST}{BUILT}/tests/link_conformance_test --gtest_filter='*/local*:*/verbs'", 900)
+    passed = int(re.search(r"\[  PASSED  \] (\d+) tests", said)[1])
+    expect("/verbs" in said, "there was no RDMA device")
+    return f"{passed} tests passed"
+
+
+def arm_moves(pair: Pair) -> str:
+    """The move service between a program of x86-64 and an agent of aarch64."""
+    pair.agent.run(START_AGENT, 120)
+    return pair.host.run(pair.program("move"), 300).strip()
+
+
+def arm_frames(pair: Pair) -> str:
+    """The frames of an agent on this machine and of the one on Arm, from the same program."""
+    program = ROOT / "tests/hw/frame_digests.py"
+    with offpath.Agent.start() as agent:
+        command = [sys.executable, str(program), agent.address]
+        wanted = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    found = json.loads(pair.host.run(f"cd {ROOT} && exec {sys.executable} {program} {ADDRESS} /tmp/key", 300))
+    differing = [name for name in wanted if found.get(name) != wanted[name]]
+    expect(not differing and found.keys() == wanted.keys(), f"frames differ: {', '.join(differing)}")
+    return f"{len(wanted)} frames, {sum(int(each.split()[0]) for each in wanted.values()) / 1e6:.1f} MB, are the same"
+
+
+CHECKS: tuple[Callable[[Pair], str], ...] = (arm_kernel, arm_moves, arm_frames, arm_conformance)
+
+
+def check_arm(folder: Path) -> list[dict[str, object]]:
+    """The results of all checks; one that fails ends those that come after it."""
+    place = folder / "arm-network"
+    place.unlink(missing_ok=True)
+    network = f"addr.type=unix,addr.path={place}"
+    kernel = ROOT / "build/arm"
+    host = Guest(folder, number=HOST, network=f"stream,server=off,{network}", cores=1)
+    agent = Guest(folder, number=AGENT, network=f"stream,server=on,{network}", machine=ARM, kernel=kernel)
+    pair = Pair(host, agent, secrets.token_hex(32))
+    results: list[dict[str, object]] = []
+    try:
+        prepare(kernel, ARM)
+        prepare(folder, HERE)
+        agent.start()
+        (agent.out / "key").write_text(pair.key)
+        agent.run("true", 120)  # up, so that its end of the network is there
+        pair.start_host()
+        for check in CHECKS:
+            began = time.monotonic()
+            try:
+                passed, detail = True, check(pair)
+            except (GuestError, TypeError) as error:  # TypeError: nothing of what was looked for was said
+                passed, detail = False, str(error)
+            seconds = round(time.monotonic() - began, 1)
+            results.append({"name": check.__name__, "passed": passed, "detail": detail, "seconds": seconds})
+            if not passed:
+                break
+    except GuestError as error:
+        results.append({"name": "arm guest", "passed": False, "detail": str(error), "seconds": 0.0})
+    finally:
+        for guest in (host, agent):
+            guest.kill()
+    return results
