@@ -277,7 +277,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
-    parser.add_argument("--long", action="store_true", help="more seeds of the simulation, longer fuzzing, Arm, packages")
+    parser.add_argument("--long", action="store_true", help="more seeds, longer fuzzing, Arm, packages")
     parser.add_argument(
         "--only", metavar="PATTERN",
         help="a step (lint, release, pytest, asan, tsan, fuzz, arm, hw, hw-arm, package) or test names",
