@@ -1,0 +1,9 @@
+#!/bin/sh
+# Slurm's TaskProlog, as the user before each task: what it prints becomes the task's environment. A program calls
+# ofp_connect(NULL, …) or offpath.connect() and is with the agent of its own node.
+. "$(dirname -- "$0")/job_agent.sh"
+
+[ -r "$folder/address" ] || { echo "print offpath: no agent for this job on $node"; exit 0; }
+echo "export OFFPATH_AGENT=$(cat "$folder/address")"
+[ ! -r "$folder/key" ] || echo "export OFFPATH_KEY_FILE=$folder/key"
+[ ! -r "$folder/key" ] || echo "export OFFPATH_TLS_CA_FILE=$authority"
