@@ -1,0 +1,57 @@
+# The recipe for Spack, for a repository of your own and a checkout:
+#
+#     mkdir -p site/packages/offpath && cp CHECKOUT/packaging/spack/package.py site/packages/offpath/
+#     printf 'repo:\n  namespace: site\n' > site/repo.yaml
+#     spack repo add site && spack env activate --create offpath
+#     spack develop --path CHECKOUT offpath@0.1.0 && spack add offpath && spack install
+#
+# +agent where agents run, on DPUs or beside programs; ~agent for programs alone.
+from spack.package import *
+
+
+class Offpath(CMakePackage):
+    """Moves data out of programs' memory and into Apache Arrow, on the DPU beside the host."""
+
+    license("Apache-2.0")
+
+    version("0.1.0")
+
+    variant("agent", default=True, description="the agent, which needs Arrow; without: the library for programs")
+    variant("verbs", default=True, description="RDMA links; rdma-core is loaded when one is used")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.25:", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("flatbuffers", type="build")
+    depends_on("fmt@9:")
+    depends_on("tl-expected")
+    depends_on("tomlplusplus")
+    depends_on("openssl@3:")
+    depends_on("rdma-core@23:", when="+verbs")
+    with when("+agent"):
+        depends_on("arrow +compute")
+        depends_on("spdlog +fmt_external")
+        depends_on("cli11")
+        depends_on("cpp-httplib@0.11:")
+        depends_on("prometheus-cpp@1:")
+
+    generator("ninja")
+    conflicts("%gcc@:11", msg="C++20 as GCC 12 or Clang 14 know it")
+
+    def cmake_args(self):
+        agent = self.spec.satisfies("+agent")
+        folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame", "src/host"]
+        if agent:
+            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/frame", "src/mover",
+                       "src/pool", "src/host", "src/agent"]  # fmt: skip
+        return [
+            self.define("OFFPATH_FOLDERS", folders),
+            self.define("OFFPATH_ARROW", "system" if agent else "off"),
+            self.define("OFFPATH_VERBS", "on" if self.spec.satisfies("+verbs") else "off"),
+            self.define("OFFPATH_TESTS", False),
+            self.define("OFFPATH_BENCH", False),
+            self.define("OFFPATH_EXAMPLES", False),
+            self.define("OFFPATH_PYTHON", False),
+            self.define("OFFPATH_FORTRAN", False),
+        ]
