@@ -1,0 +1,69 @@
+// Splitting rows by some bits of their identifier: a radix partition that writes every part's columns straight to where
+// they stay, which are the buffers of outgoing Arrow frames.
+//
+//     identifiers ->  count_parts   how many rows each part gets, so that its frame can be laid out
+//     columns     ->  Partition     block by block: one counting sort of the block's row numbers, then, column by column,
+//                                   each part's rows of the block as one run (gather from a block that is in the
+//                                   cache, store to one place of each part)
+//
+// Rows keep their order within a part.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace offpath::sift {
+
+// Part of an identifier: (id >> shift) & (2^bits - 1).
+struct SplitBits {
+  std::uint32_t shift = 0;
+  std::uint32_t bits = 0;  // 0 to split_bits_max
+
+  [[nodiscard]] constexpr std::uint32_t parts() const noexcept { return 1u << bits; }
+  [[nodiscard]] constexpr std::uint32_t part_of(std::uint64_t id) const noexcept {
+    return static_cast<std::uint32_t>(shift < 64 ? id >> shift : 0) & (parts() - 1);
+  }
+};
+inline constexpr std::uint32_t split_bits_max = 10;
+
+// Identifiers of 4 or 8 bytes; signed ones count by their bits.
+struct Identifiers {
+  const std::byte* values = nullptr;
+  std::uint32_t value_bytes = 8;
+  std::uint64_t rows = 0;
+};
+
+// Adds to `counts`, which has bits.parts() elements.
+void count_parts(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t> counts) noexcept;
+
+struct Column {
+  const std::byte* values = nullptr;  // rows x value_bytes, dense
+  std::uint32_t value_bytes = 0;
+};
+
+// Which instructions gather: chosen from what the processor has, or by a test.
+enum class Gather { scalar, avx2 };
+[[nodiscard]] Gather best_gather() noexcept;
+
+class Partition {
+ public:
+  explicit Partition(SplitBits bits, Gather gather = best_gather());
+
+  // `targets[column * parts + part]` is where the part's next row of that column goes; moved on by what was written. Each
+  // has room for what count_parts said. Columns have ids.rows rows.
+  void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) noexcept;
+
+ private:
+  SplitBits bits_;
+  Gather gather_;
+  std::uint32_t block_rows_;
+  std::vector<std::uint16_t> part_of_row_;  // of the block
+  std::vector<std::uint16_t> order_;        // the block's row numbers, part by part
+  std::vector<std::uint32_t> begin_;        // of each part in order_; one more than parts
+  std::vector<std::uint32_t> at_;
+};
+
+}  // namespace offpath::sift
