@@ -84,7 +84,6 @@ GatherRun gather_of(std::uint32_t value_bytes, Gather gather) noexcept {
 
 }  // namespace
 
-// AVX-512 gathers twice as many values at once and is no faster: the parts' memory is what takes the time.
 Gather best_gather() noexcept {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) return Gather::avx2;
