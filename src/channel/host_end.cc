@@ -271,6 +271,47 @@ Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
   }
 }
 
+// ---- asking without waiting
+
+Result<std::uint64_t> HostEnd::ask(EntryKind kind, Bytes payload) {
+  Lock lock(mutex_);
+  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, 0));
+  awaited_.emplace(ticket, std::nullopt);
+  return ticket;
+}
+
+Status HostEnd::take_in() {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  return drain_replies();
+}
+
+std::optional<Reply> HostEnd::take_reply(std::uint64_t ticket) {
+  Lock lock(mutex_);
+  const auto at = awaited_.find(ticket);
+  if (at == awaited_.end() || !at->second) return std::nullopt;
+  std::optional<Reply> reply = std::move(at->second);
+  awaited_.erase(at);
+  return reply;
+}
+
+void HostEnd::forget(std::uint64_t ticket) {
+  Lock lock(mutex_);
+  awaited_.erase(ticket);
+}
+
+bool HostEnd::arm_replies() {
+  Lock lock(mutex_);
+  if (!usable()) return false;
+  if (armed_at_ != replies_.position()) {
+    // Without room for the request the agent has not looked yet, and there is no telling when it will: look again.
+    if (!fits(wire::slot_payload_bytes, 0)) return false;
+    ask_wake(0, WakeWord::replies, replies_.position());
+    armed_at_ = replies_.position();
+  }
+  return load_word(memory_ + ChannelLayout::reply_tail_line) == replies_.position();
+}
+
 // ---- streams
 
 std::uint64_t HostEnd::line_word(std::uint32_t stream, std::size_t word) const noexcept {

@@ -135,6 +135,15 @@ class HostEnd {
   // Posts, and waits for its reply. A `failed` reply comes back as its failure.
   [[nodiscard]] Result<Reply> call(wire::EntryKind kind, Bytes payload, TimeNs deadline);
 
+  // For one that never waits, such as an agent that asks another one. `ask` posts, or returns Error::would_block; its
+  // reply is there after a take_in() (which looks at memory only) or a poll(), until it is taken or forgotten.
+  [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload);
+  [[nodiscard]] Status take_in();
+  [[nodiscard]] std::optional<Reply> take_reply(std::uint64_t ticket);
+  void forget(std::uint64_t ticket);
+  // Before a sleep on event_fd(): asks to be woken by the next reply. False: there is one already.
+  [[nodiscard]] bool arm_replies();
+
   [[nodiscard]] std::uint64_t pulled(std::uint32_t stream) const noexcept;
   [[nodiscard]] std::uint64_t stored(std::uint32_t stream) const noexcept;
   [[nodiscard]] std::uint64_t credit_left(std::uint32_t stream) const;
@@ -221,7 +230,8 @@ class HostEnd {
   std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;
-  std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls
+  std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls, and of what was asked
+  std::optional<std::uint64_t> armed_at_;  // the position of the reply ring beyond which a wake was asked for
   std::unordered_map<std::uint64_t, Failure> failures_;              // of data requests, until asked for
   std::deque<std::uint64_t> failures_order_;
   std::uint64_t offers_ = 0;

@@ -139,6 +139,36 @@ void fields(auto& way, Is<Release> auto& m) {
   way(m.lease);
 }
 
+void fields(auto& way, Is<PostTable> auto& m) {
+  way.begins("table post");
+  way(m.table.region, m.table.generation, m.table.offset, m.table.length);
+}
+Status check(const PostTable& m) {
+  if (m.table.length > member_table_bytes_max)
+    return fail(Error::too_large, "a table of members of {} bytes, at most {} are allowed", m.table.length,
+                member_table_bytes_max);
+  return {};
+}
+
+void fields(auto& way, Is<MemberTable> auto& m) {
+  way.begins("table of members");
+  way.text(m.sender, name_bytes_max, "the sender's name");
+  way.each(m.entries, [&way](auto& entry) {
+    way.choice(entry.state, MemberEntry::State::dead, "state");
+    way(entry.incarnation, entry.process, entry.beats);
+    way.text(entry.name, name_bytes_max, "a member's name");
+    way.text(entry.address, name_bytes_max, "a member's address");
+    way.text(entry.http, name_bytes_max, "a member's HTTP address");
+  });
+}
+Status check(const MemberTable& m) {
+  if (m.entries.size() > members_max)
+    return fail(Error::too_large, "a table of {} members, at most {} are allowed", m.entries.size(), members_max);
+  for (const MemberEntry& entry : m.entries)
+    if (entry.name.empty()) return fail(Error::protocol, "table of members: one has no name");
+  return {};
+}
+
 // ---- replies
 
 void fields(auto& way, Is<Failed> auto& m) {

@@ -33,6 +33,7 @@ enum class EntryKind : std::uint8_t {
   pool_drop = 13,
   pool_write = 14,
   release = 15,
+  member_table = 16,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -180,6 +181,32 @@ struct Release {
   std::uint64_t lease;
 };
 
+// Agent to agent: the poster's table of members lies there, as a MemberTable. Answered by Done when it has been read.
+struct PostTable {
+  BufferRef table;
+};
+
+// ---- what lies in memory that a request names
+
+// One member of a group of agents, as one of them knows it (docs/group.md).
+struct MemberEntry {
+  enum class State : std::uint8_t { alive, left, dead } state;
+  std::uint64_t incarnation;  // grows with each start of the agent of that name
+  std::uint64_t process;      // tells two processes of one name and incarnation apart
+  std::uint64_t beats;        // grows while it lives
+  std::string_view name;
+  std::string_view address;   // for channels
+  std::string_view http;      // empty: it has none
+};
+
+struct MemberTable {
+  std::string_view sender;    // one of the entries
+  std::vector<MemberEntry> entries;
+};
+inline constexpr std::uint32_t members_max = 1024;  // of one table
+inline constexpr std::uint64_t member_table_bytes_max = 1 << 20;
+static_assert(members_max * (25 + 3 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+
 // ---- replies
 
 struct Failed {
@@ -227,7 +254,7 @@ struct Done {
 
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
-  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);
