@@ -96,7 +96,8 @@ Status Agent::listen() {
 // The order of polling, and why:
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
-//   3. status requests    last, so that what they show is what this round left
+//   3. the group          its posts are few; what others posted to this agent came by its channels
+//   4. status requests    last, so that what they show is what this round left
 // Connections come through the loop's descriptors, before all of these.
 void Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
@@ -108,6 +109,9 @@ void Agent::join_parts() {
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
+  make_group();
+  dispatcher_->serve_group(*group_, geteuid());
+  loop_->add(*group_);
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
@@ -208,6 +212,13 @@ void Agent::publish(TimeNs now) {
   status->pools = dispatcher_->pools().pools();
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();
+  const group::Membership& membership = group_->membership();
+  status->members.push_back(membership.self());
+  for (const auto& [name, member] : membership.others()) status->members.push_back(member);
+  status->waiting_seeds = membership.waiting_seeds();
+  status->taken_at = now;
+  status->group = group_->counters();
+  status->reach = group_->reach().counters();
   board_->publish(std::move(status), monotonic_ns());
 }
 
@@ -221,6 +232,7 @@ void Agent::run(Signals& signals, const std::function<void()>& reload) {
   });
   OFP_ASSERT(watched);
   loop_->run();
+  leave_group();
   loop_->unwatch(signals.fd());
   log(LogLevel::info, "stopping: {} channels", watched_.size());
   board_->close();

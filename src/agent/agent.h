@@ -3,6 +3,7 @@
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
 //                               JobPool                                 a few threads
+//   other agents <--> Group (members, channels to them)                 the same loop
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //
 // One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
@@ -71,6 +72,9 @@ class Agent {
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
+  [[nodiscard]] group::Identity identity() const;
+  void make_group();
+  void leave_group();
   void publish(TimeNs now);
   void close_channels();
 
@@ -81,10 +85,12 @@ class Agent {
   // Destroyed from the bottom up: HTTP before the board, jobs before what they touch.
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<group::Group> group_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<loop::JobPool> jobs_;
+  std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, for each may wait for seconds
   Channels channels_{*this};
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
   std::size_t unwatchable_ = 0;                         // channels that have to be polled

@@ -114,6 +114,7 @@ TimeNs Dispatcher::next_deadline() const { return pools_.next_deadline(); }
 // ---- events
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
+  if (static_cast<EntryKind>(request.kind) == EntryKind::member_table) return ask_group(channel, request);
   if (is_of_pool(static_cast<EntryKind>(request.kind))) pools_.on_request(channel.number(), request, now, effects_);
   else mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
@@ -123,6 +124,11 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
   pushing_.erase(token);
+  if (mover::service_of(token) == Service::group) {
+    group::TableEffects effects;
+    group_->on_transfer(mover::number_of(token), status, now, effects);
+    return carry_out(effects);
+  }
   if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else pools_.on_transfer(channel.number(), token, std::move(status), effects_);
   carry_out(now);
@@ -139,6 +145,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
       channel.program(), why.message);
   pools_.on_channel_closed(channel.number());
+  if (group_ != nullptr) group_->on_channel_closed(channel.number());
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
 }
@@ -147,6 +154,32 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   if (mover::service_of(token) == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
   else pools_.on_job(token, std::move(status), effects_);
   carry_out(now);
+}
+
+// ---- the group
+
+void Dispatcher::ask_group(AgentEnd& channel, const Entry& request) {
+  if (group_ == nullptr)
+    return channel.reply_failure(request.ticket, wire::any_reply, {Error::unsupported, "this agent belongs to no group"});
+  const uid_t user = members_.at(channel.number()).client.user;
+  group::TableEffects effects;
+  group_->on_request(channel.number(), request, user == owner_ || user == 0, effects);
+  carry_out(effects);
+}
+
+void Dispatcher::carry_out(group::TableEffects& effects) {
+  for (const group::TableEffects::Pull& pull : effects.pulls) {
+    AgentEnd* end = find(pull.channel);
+    OFP_ASSERT(end != nullptr);
+    end->pull(mover::token_of(Service::group, pull.token),
+              {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
+  }
+  for (const group::TableEffects::Answer& answer : effects.answers) {
+    AgentEnd* end = find(answer.channel);
+    if (end == nullptr || end->closed()) continue;
+    if (answer.status) end->reply(ReplyKind::done, answer.ticket, wire::Done{0});
+    else end->reply_failure(answer.ticket, wire::any_reply, answer.status.error());
+  }
 }
 
 // ---- effects

@@ -2,6 +2,8 @@
 // Knows no socket, no thread and no clock, so that tests/sim runs hundreds of them in one process.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +12,7 @@
 
 #include "base/clock.h"
 #include "channel/agent_end.h"
+#include "group/group.h"
 #include "mover/mover.h"
 #include "pool/frame_table.h"
 
@@ -35,6 +38,13 @@ class Dispatcher final : public channel::AgentEvents {
   std::uint64_t add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
                             const mover::Client& client, TimeNs now);
   void close_channel(std::uint64_t number, Failure why);
+
+  // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
+  // root's, are taken for members.
+  void serve_group(group::Group& group, uid_t owner) noexcept {
+    group_ = &group;
+    owner_ = owner;
+  }
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -73,6 +83,8 @@ class Dispatcher final : public channel::AgentEvents {
   };
   void carry_out(TimeNs now);
   void carry_out(mover::Effect& effect, TimeNs now);
+  void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
+  void carry_out(group::TableEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
 
@@ -81,6 +93,8 @@ class Dispatcher final : public channel::AgentEvents {
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::FrameTable pools_;
   mover::Mover mover_;
+  group::Group* group_ = nullptr;
+  uid_t owner_ = 0;
   std::map<std::uint64_t, Member> members_;
   std::vector<std::uint64_t> closed_;
   std::map<std::uint64_t, mover::FramePtr> pushing_;  // sources of pushes under way, by token

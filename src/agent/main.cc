@@ -55,9 +55,10 @@ Arguments parse_arguments(int argc, char** argv) {
   CLI::App app{"Moves data out of the memory of programs, and keeps it as Arrow frames."};
   app.set_version_flag("--version", std::string("offpath-agent ") + agent_version);
   app.add_option("--config", arguments.config_file, "TOML file; options of the command line win over it");
-  std::vector<std::string> listen, allow_uids, settings;
+  std::vector<std::string> listen, join, allow_uids, settings;
   app.add_option("--listen", listen, "unix:/path, tcp:, tls: or verbs:HOST:PORT; may be repeated")
       ->allow_extra_args(false);
+  app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")->allow_extra_args(false);
   app.add_option("--allow-uid", allow_uids, "user who may connect besides root and this one; may be repeated")
       ->allow_extra_args(false);
   std::array<std::string, std::size(key_options)> texts;
@@ -82,6 +83,7 @@ Arguments parse_arguments(int argc, char** argv) {
     std::exit(app.exit(error) == 0 ? 0 : exit_usage);
   }
   if (!listen.empty()) arguments.values.emplace_back("agent.listen", joined(listen));
+  if (!join.empty()) arguments.values.emplace_back("group.join", joined(join));
   if (!allow_uids.empty()) arguments.values.emplace_back("security.allow_uids", joined(allow_uids));
   for (std::size_t i = 0; i < std::size(key_options); ++i) {
     if (given[i]->count() > 0) arguments.values.emplace_back(key_options[i].key, texts[i]);

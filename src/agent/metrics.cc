@@ -134,6 +134,27 @@ void add_channels(Families& families, const AgentStatus& status) {
   families.gauge("channels_max", "How many may be connected.", status.channels_max);
 }
 
+// By state, as every state is there: a series for each name would stay when its member is long gone.
+void add_group(Families& families, const AgentStatus& status) {
+  std::map<std::string, std::uint64_t> states{{"alive", 0}, {"suspect", 0}, {"left", 0}, {"dead", 0}};
+  for (const group::Member& member : status.members) ++states[std::string(group::state_name(member.state))];
+  for (const auto& [state, count] : states)
+    families.gauge("members", "Members of the group, this agent included.", count, {{"state", state}});
+  families.gauge("member_addresses_waiting", "Addresses of members at which nobody was found yet.", status.waiting_seeds);
+  const std::string tables = "Tables of members, by what became of them.";
+  families.counter("member_tables_total", tables, status.group.tables_posted, {{"what", "posted"}});
+  families.counter("member_tables_total", tables, status.group.tables_failed, {{"what", "failed"}});
+  families.counter("member_tables_total", tables, status.group.tables_taken, {{"what", "taken"}});
+  families.counter("member_tables_total", tables, status.group.tables_refused, {{"what", "refused"}});
+  families.gauge("member_channels", "Channels to other members.", status.reach.channels);
+  families.counter("member_channels_lost_total", "Channels to other members that were lost.", status.reach.lost);
+  families.counter("member_connect_failures_total", "Attempts to connect to other members that failed.",
+                   status.reach.connect_failures);
+  const std::string asked = "What was asked of other members, by how it ended.";
+  families.counter("member_requests_total", asked, status.reach.answered, {{"result", "answered"}});
+  families.counter("member_requests_total", asked, status.reach.failed, {{"result", "failed"}});
+}
+
 }  // namespace
 
 std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
@@ -143,6 +164,7 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   add_memory(families, status);
   add_services(families, status);
   add_channels(families, status);
+  add_group(families, status);
   return families.text();
 }
 

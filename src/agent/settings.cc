@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 namespace offpath::agent {
@@ -75,6 +76,24 @@ constexpr ConfigKey keys[] = {
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
+    {"group.members", ConfigType::texts, "",
+     "Addresses of agents that form a group with this one; its own may be among them, so that all can have the same list. "
+     "Each is tried until it answers."},
+    {"group.join", ConfigType::texts, "",
+     "The address of one running member, or of several: the group is joined there, whoever else is in it."},
+    {"group.address", ConfigType::text, "",
+     "Where other members reach this one. Empty: the first of agent.listen that is not unix, else the first; an address "
+     "that stands for all of the machine's is told with the machine's name."},
+    {"group.index", ConfigType::integer, "-1",
+     "Which of its machine's agents this one is: what {index} stands for in agent.name, agent.listen and agent.http. "
+     "-1: the local rank where MPI or Slurm tell one, else 0.",
+     -1, 65535},
+    {"group.dead_after", ConfigType::duration, "5s",
+     "How long after a member's last sign of life the others hold it dead at the latest, and what was asked of it fails. "
+     "The same for all members.",
+     500 * millisecond_ns, 3600 * second_ns},
+    {"group.tls_ca", ConfigType::text, "",
+     "PEM file with the certificate authority of the other members, for tls addresses."},
     {"security.allow_uids", ConfigType::texts, "",
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
@@ -128,10 +147,33 @@ Result<std::vector<uid_t>> parse_users(const Config& config) {
   return uids;
 }
 
+// Set for each process by Open MPI, by Slurm, and by MPICH and Intel MPI.
+std::int64_t index_of(const Config& config) {
+  if (config.integer("group.index") >= 0) return config.integer("group.index");
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
+    const char* text = std::getenv(variable);
+    std::int64_t index = 0;
+    if (text != nullptr && std::from_chars(text, text + std::strlen(text), index).ec == std::errc() && index >= 0) return index;
+  }
+  return 0;
+}
+
+std::string with_index(std::string text, std::int64_t index) {
+  constexpr std::string_view mark = "{index}";
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark)) text.replace(at, mark.size(), fmt::format("{}", index));
+  return text;
+}
+
+Status check_member_addresses(const Config& config, std::string_view key) {
+  for (const std::string& text : config.texts(key))
+    if (auto address = link::Address::parse(text); !address) return bad_value(config, key, "{}", address.error().message);
+  return {};
+}
+
 Result<std::vector<link::Address>> parse_listen(const Config& config) {
   std::vector<link::Address> addresses;
   for (const std::string& text : config.texts("agent.listen")) {
-    auto address = link::Address::parse(text);
+    auto address = link::Address::parse(with_index(text, index_of(config)));
     if (!address) return bad_value(config, "agent.listen", "{}", address.error().message);
     addresses.push_back(std::move(*address));
   }
@@ -143,7 +185,7 @@ Result<std::vector<link::Address>> parse_listen(const Config& config) {
 }
 
 Result<std::optional<link::Address>> parse_http(const Config& config) {
-  const std::string& text = config.text("agent.http");
+  const std::string text = with_index(config.text("agent.http"), index_of(config));
   if (text.empty()) {
     if (!config.texts("agent.listen").empty()) return std::optional<link::Address>();
     OFP_ASSIGN(link::Address beside, default_address());
@@ -155,9 +197,28 @@ Result<std::optional<link::Address>> parse_http(const Config& config) {
   return std::optional(std::move(*address));
 }
 
-std::string machine_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "agent";
+bool is_in_group(const Config& config) { return !config.texts("group.members").empty() || !config.texts("group.join").empty(); }
+
+// In a group names have to be different, on one machine too.
+std::string name_of(const Config& config) {
+  if (!config.text("agent.name").empty()) return with_index(config.text("agent.name"), index_of(config));
+  return is_in_group(config) ? fmt::format("{}-{}", machine_name(), index_of(config)) : machine_name();
+}
+
+Status read_group(const Config& config, AgentSettings& settings) {
+  group::MembershipOptions& membership = settings.group.membership;
+  for (const std::string_view key : {"group.members", "group.join"}) {
+    OFP_TRY(check_member_addresses(config, key));
+    for (const std::string& address : config.texts(key)) membership.seeds.push_back(address);
+  }
+  membership.dead_after_ns = config.duration_ns("group.dead_after");
+  settings.group_address = config.text("group.address");
+  if (!settings.group_address.empty()) {
+    if (auto address = link::Address::parse(settings.group_address); !address)
+      return bad_value(config, "group.address", "{}", address.error().message);
+  }
+  settings.group_tls_ca_file = config.text("group.tls_ca");
+  return {};
 }
 
 void read_limits(const Config& config, AgentSettings& settings) {
@@ -190,6 +251,11 @@ void read_limits(const Config& config, AgentSettings& settings) {
 
 std::span<const ConfigKey> agent_keys() noexcept { return keys; }
 
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "agent";
+}
+
 Result<link::Address> default_address() {
   if (geteuid() == 0) return link::Address::parse("unix:/run/offpath/agent.sock");
   const char* directory = std::getenv("XDG_RUNTIME_DIR");
@@ -204,7 +270,7 @@ Result<link::Address> default_address() {
 
 Result<AgentSettings> read_settings(const Config& config) {
   AgentSettings settings;
-  settings.name = config.text("agent.name").empty() ? machine_name() : config.text("agent.name");
+  settings.name = name_of(config);
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
@@ -215,6 +281,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);
   settings.profile = std::move(*profile);
   read_limits(config, settings);
+  OFP_TRY(read_group(config, settings));
   settings.key_file = config.text("security.key_file");
   settings.old_key_files = config.texts("security.old_key_files");
   if (!settings.old_key_files.empty() && settings.key_file.empty())

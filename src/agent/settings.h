@@ -12,6 +12,7 @@
 #include "agent/dispatcher.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "group/group.h"
 #include "link/handshake.h"
 #include "link/shaped_link.h"
 #include "loop/job_pool.h"
@@ -35,6 +36,9 @@ struct AgentSettings {
   link::SegmentLimits segments;
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
+  group::GroupOptions group;
+  std::string group_address;  // how other members reach this one; empty: as it listens
+  std::string group_tls_ca_file;
   std::string key_file, tls_certificate_file, tls_key_file;
   std::vector<std::string> old_key_files;
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
@@ -44,6 +48,8 @@ struct AgentSettings {
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the
 // value was set.
 [[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
+
+[[nodiscard]] std::string machine_name();
 
 // Where the agent listens if nothing is said: for root /run/offpath/agent.sock, else
 // $XDG_RUNTIME_DIR/offpath/agent.sock.

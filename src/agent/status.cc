@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 
@@ -104,6 +105,24 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_members(Json& json, const AgentStatus& status) {
+  json.key("members").begin_list();
+  for (const group::Member& member : status.members) {
+    json.begin_object().member("name", member.id.name).member("incarnation", member.id.incarnation);
+    json.member("self", &member == &status.members.front()).member("state", group::state_name(member.state));
+    json.member("for_s", seconds(std::max<TimeNs>(status.taken_at - member.since, 0))).member("why", member.why);
+    json.member("address", member.id.address).member("http", member.id.http).end_object();
+  }
+  json.end_list();
+  json.key("group").begin_object().member("addresses_waiting", status.waiting_seeds);
+  json.member("tables_posted", status.group.tables_posted).member("tables_failed", status.group.tables_failed);
+  json.member("tables_taken", status.group.tables_taken).member("tables_refused", status.group.tables_refused);
+  json.member("channels", status.reach.channels).member("connects", status.reach.connects);
+  json.member("connect_failures", status.reach.connect_failures).member("channels_lost", status.reach.lost);
+  json.member("asked", status.reach.asked).member("answered", status.reach.answered);
+  json.member("failed", status.reach.failed).end_object();
+}
+
 }  // namespace
 
 std::shared_ptr<const AgentStatus> StatusBoard::get() {
@@ -184,6 +203,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_services(json, status);
   write_channels(json, status);
   write_streams_and_pools(json, status);
+  write_members(json, status);
   return json.end_object().text() + "\n";
 }
 

@@ -38,6 +38,12 @@ struct AgentStatus {
   std::vector<pool::FrameTable::PoolStatus> pools;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
+
+  std::vector<group::Member> members;  // this agent the first, then the others by name
+  std::size_t waiting_seeds = 0;       // addresses of members at which nobody was found yet
+  TimeNs taken_at = 0;                 // what the members' times are to be compared with
+  group::GroupCounters group;
+  group::ReachCounters reach;
 };
 
 // How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.

@@ -80,10 +80,11 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }
+[[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t token) noexcept { return token & ~(0xFFull << 56); }
 [[nodiscard]] constexpr Service service_of(std::uint64_t token) noexcept { return static_cast<Service>(token >> 56); }
 
 }  // namespace offpath::mover

@@ -18,7 +18,6 @@ namespace {
 constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
 constexpr uid_t root = 0;
 
-std::uint64_t number_of(std::uint64_t token) noexcept { return token & ((1ull << 56) - 1); }
 
 }  // namespace
 
@@ -227,7 +226,7 @@ void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const 
 }
 
 void FrameTable::on_transfer(ChannelNumber, std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(number_of(token));
+  const auto at = transfers_.find(mover::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
@@ -343,7 +342,7 @@ void FrameTable::begin_write(const Write& write, const Channel& channel, Fd desc
 }
 
 void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(number_of(token));
+  const auto at = transfers_.find(mover::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);

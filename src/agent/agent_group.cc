@@ -1,0 +1,83 @@
+// The agent's part in a group: who it is there, how it connects to others, and how it goes.
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "channel/host_end.h"
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr unsigned connecting_threads = 4;
+constexpr TimeNs farewell_ns = 300 * millisecond_ns;
+
+// Grows with each start of an agent of this name, as long as the machine's clock does not go back; if it does, the table of
+// the other members says so (group/membership.h).
+std::uint64_t incarnation_now() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count());
+}
+
+// An address that stands for all of the machine's means nothing on another one.
+std::string told_to_others(link::Address address, const std::string& machine) {
+  if (address.host == "0.0.0.0" || address.host == "::") address.host = machine;
+  return address.text();
+}
+
+}  // namespace
+
+group::Identity Agent::identity() const {
+  group::Identity self;
+  self.name = settings_.name;
+  self.incarnation = incarnation_now();
+  self.process = incarnation_;
+  const auto network = std::ranges::find_if(
+      settings_.listen, [](const link::Address& address) { return address.kind != link::Address::Kind::unix_socket; });
+  const link::Address& address = network != settings_.listen.end() ? *network : settings_.listen.front();
+  self.address = settings_.group_address.empty() ? told_to_others(address, machine_name()) : settings_.group_address;
+  if (settings_.http) {
+    self.http = settings_.http->kind == link::Address::Kind::unix_socket
+                    ? settings_.http->text()
+                    : told_to_others(*settings_.http, machine_name()).substr(std::string_view("tcp:").size());
+  }
+  return self;
+}
+
+void Agent::make_group() {
+  link::HostOptions host;
+  host.name = fmt::format("agent {}", settings_.name).substr(0, wire::name_bytes_max);
+  host.layout = {.request_slots = 1024, .reply_slots = 1024, .streams_max = 1};
+  host.key_file = settings_.key_file;
+  host.tls_ca_file = settings_.group_tls_ca_file;
+  group::Reach::Surroundings surroundings;
+  surroundings.connect = [host](const std::string& text, TimeNs deadline) -> Result<std::unique_ptr<channel::HostEnd>> {
+    OFP_ASSIGN(const link::Address address, link::Address::parse(text));
+    OFP_ASSIGN(auto link, link::connect(address, host, deadline));
+    return std::make_unique<channel::HostEnd>(std::move(link), host.layout);
+  };
+  surroundings.start_job = [this](loop::JobPool::Run run, loop::JobPool::Done done) {
+    if (!connecting_)  // an agent that is alone has no use for the threads
+      connecting_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{connecting_threads, 64});
+    connecting_->start(std::move(run), std::move(done));
+  };
+  surroundings.watch = [this](int fd, std::function<void()> on_ready) {
+    return loop_->watch(fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); });
+  };
+  surroundings.unwatch = [this](int fd) { loop_->unwatch(fd); };
+  group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());
+}
+
+// Others learn that this member went, and do not have to find out. It waits for them to read it, a moment at most.
+void Agent::leave_group() {
+  const TimeNs until = monotonic_ns() + farewell_ns;
+  group_->leave(monotonic_ns());
+  while (!group_->has_told() && monotonic_ns() < until) {
+    if (!loop_->round(monotonic_ns())) poll(nullptr, 0, 1);
+  }
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,82 @@
+// The group as its agent sees it: membership, the tables others post, and channels to others, driven by one loop.
+//
+//   tables of others --> TableReader --> Membership --> changes --> services, log
+//                                             | posts
+//   services --> post() ------------------> Reach --> channels to other members
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "group/membership.h"
+#include "group/reach.h"
+#include "group/table_reader.h"
+#include "loop/loop.h"
+
+namespace offpath::group {
+
+struct GroupOptions {
+  MembershipOptions membership;
+  ReachOptions reach;
+};
+
+struct GroupCounters {
+  std::uint64_t tables_posted = 0, tables_failed = 0, tables_taken = 0, tables_refused = 0;
+};
+
+class Group final : public loop::Poller {
+ public:
+  Group(Identity self, const GroupOptions& options, Reach::Surroundings surroundings, TimeNs now);
+
+  // ---- for services
+  // Asks a member by name. The answer is a failure that names it if nobody of that name lives, if it dies or starts anew
+  // before it has answered, and at the deadline.
+  void post(const std::string& member, Request request);
+  // Whenever a member's state changes; this member itself included.
+  void on_change(std::function<void(const Change& change, TimeNs now)> tell) { listeners_.push_back(std::move(tell)); }
+  [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
+
+  // ---- for the owner of the channels on which others ask
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects) {
+    reader_.on_request(channel, request, may_post, effects);
+  }
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, TableEffects& effects) {
+    reader_.on_transfer(token, status, now, effects);
+  }
+  void on_channel_closed(std::uint64_t channel) { reader_.on_channel_closed(channel); }
+
+  // Tells others that this member goes. To be polled a while longer, until has_told().
+  void leave(TimeNs now);
+  [[nodiscard]] bool has_told() const noexcept { return posting_.empty(); }
+
+  bool poll(TimeNs now) override;
+  bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] TimeNs next_deadline() const override;
+
+  [[nodiscard]] const Reach& reach() const noexcept { return reach_; }
+  [[nodiscard]] const GroupCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct Refused {
+    Request request;
+    Failure why;
+  };
+  [[nodiscard]] Status take_table(const wire::MemberTable& table, TimeNs now);
+  void carry_out(TimeNs now);
+  void post_table(const MembershipEffects::Post& post, const std::vector<std::byte>& table, TimeNs now);
+  void follow(const Change& change, TimeNs now);
+
+  Membership membership_;
+  Reach reach_;
+  TableReader reader_;
+  MembershipEffects effects_;
+  std::vector<std::string> posting_;  // addresses to which a table is under way
+  std::vector<Refused> refused_;      // to be told by the next poll
+  std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
+  GroupCounters counters_;
+};
+
+}  // namespace offpath::group

@@ -1,0 +1,231 @@
+#include "group/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace offpath::group {
+namespace {
+
+using wire::MemberEntry;
+
+constexpr TimeNs dead_after_ns = 2400 * millisecond_ns;  // a beat is 100 ms
+
+Identity identity(const std::string& name, std::uint64_t incarnation, std::uint64_t process) {
+  return {name, incarnation, process, "unix:/" + name, ""};
+}
+
+// One member and what it said since it was last asked.
+struct Speaker {
+  explicit Speaker(Identity id, TimeNs now = 0, std::vector<std::string> seeds = {})
+      : membership(std::move(id), {dead_after_ns, std::move(seeds)}, now) {}
+
+  Status hear(const std::vector<std::byte>& bytes, TimeNs now) {
+    wire::MemberTable table;
+    OFP_TRY(wire::decode(bytes, table));
+    return membership.on_table(table, now, effects);
+  }
+  Status hear(const Speaker& other, TimeNs now) { return hear(other.membership.table(), now); }
+  void pass(TimeNs until) {
+    for (TimeNs due = membership.next_deadline(); due <= until; due = membership.next_deadline()) membership.on_time(due, effects);
+  }
+  [[nodiscard]] MemberState state_of(const std::string& name) const {
+    const Member* found = membership.find(name);
+    EXPECT_NE(found, nullptr) << name;
+    return found != nullptr ? found->state : MemberState::left;
+  }
+  [[nodiscard]] bool posted_to(const std::string& address) const {
+    return std::ranges::find(effects.posts, address, &MembershipEffects::Post::address) != effects.posts.end();
+  }
+
+  Membership membership;
+  MembershipEffects effects;
+};
+
+std::vector<std::byte> table_of(std::string_view sender, std::vector<MemberEntry> entries) {
+  std::vector<std::byte> bytes;
+  wire::encode(wire::MemberTable{sender, std::move(entries)}, bytes);
+  return bytes;
+}
+
+MemberEntry entry(std::string_view name, std::uint64_t incarnation, std::uint64_t process,
+                  MemberEntry::State state = MemberEntry::State::alive, std::uint64_t beats = 1) {
+  return {state, incarnation, process, beats, name, "unix:/other", ""};
+}
+
+TEST(Membership, OneThatIsHeardOfIsAMemberAndIsAnswered) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+  a.pass(0);
+  EXPECT_TRUE(a.posted_to("unix:/b"));
+}
+
+TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {
+  Speaker a(identity("a", 1, 11));
+  Speaker b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  a.pass(999 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+  a.pass(1100 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  a.pass(dead_after_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+  EXPECT_EQ(a.effects.changes.back().member.name, "b");
+  EXPECT_NE(a.effects.changes.back().why.find("no sign of life"), std::string::npos);
+}
+
+TEST(Membership, BeatsThatComeByWayOfOthersKeepItAlive) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22)), c(identity("c", 1, 33));
+  for (TimeNs now = 0; now <= 3 * dead_after_ns; now += 100 * millisecond_ns) {
+    for (Speaker* each : {&a, &b, &c}) each->pass(now);
+    ASSERT_TRUE(b.hear(c, now));  // never a
+    ASSERT_TRUE(a.hear(b, now));
+    ASSERT_EQ(a.state_of("c"), MemberState::alive);
+  }
+}
+
+TEST(Membership, ALostChannelMakesASuspectAtOnceAndALargerBeatClearsIt) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  b.pass(0);
+  ASSERT_TRUE(a.hear(b, 0));
+  a.membership.on_lost(22, "the agent ended", 1, a.effects);
+  EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  ASSERT_TRUE(a.hear(b, 2));  // the same beats: nothing new
+  EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  b.pass(100 * millisecond_ns);
+  ASSERT_TRUE(a.hear(b, 100 * millisecond_ns));
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+}
+
+TEST(Membership, AfterALostChannelDeathComesWithoutWaitingForTheSilence) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  a.membership.on_lost(22, "the agent ended", 0, a.effects);
+  a.pass(900 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+}
+
+TEST(Membership, AnOldIncarnationNeverComesBack) {
+  Speaker a(identity("a", 1, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22)}), 0));
+  ASSERT_TRUE(a.hear(table_of("c", {entry("c", 1, 33), entry("b", 7, 22, MemberEntry::State::dead)}), 1));
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22, MemberEntry::State::alive, 1000)}), 2));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 6, 99, MemberEntry::State::alive, 1000)}), 3));
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+  EXPECT_EQ(a.membership.find("b")->id.incarnation, 7u);
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 8, 44)}), 4));
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+}
+
+TEST(Membership, ARestartIsToldAsSuch) {
+  Speaker a(identity("a", 1, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22)}), 0));
+  EXPECT_FALSE(a.effects.changes.back().instead_of);
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 8, 44)}), 1));
+  const Change& change = a.effects.changes.back();
+  EXPECT_EQ(change.member.incarnation, 8u);
+  ASSERT_TRUE(change.instead_of);
+  EXPECT_EQ(change.instead_of->incarnation, 7u);
+}
+
+TEST(Membership, WhoIsTakenForDeadGoesOnAsTheNextIncarnation) {
+  Speaker a(identity("a", 5, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 5, 11, MemberEntry::State::dead)}), 0));
+  EXPECT_EQ(a.membership.self().id.incarnation, 6u);
+  EXPECT_EQ(a.membership.self().state, MemberState::alive);
+  a.pass(0);
+  EXPECT_TRUE(a.posted_to("unix:/other")) << "the others are to know";
+}
+
+TEST(Membership, AClockThatWentBackIsMadeUpFor) {
+  Speaker a(identity("a", 5, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 9, 99)}), 0));
+  EXPECT_EQ(a.membership.self().id.incarnation, 10u);
+  EXPECT_EQ(a.membership.self().state, MemberState::alive);
+}
+
+TEST(Membership, ASecondProcessOfOneNameReplacesTheFirst) {
+  Speaker a(identity("a", 5, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 5, 11)}), 0));  // it is known
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 9, 99)}), 1));
+  EXPECT_EQ(a.membership.self().state, MemberState::dead);
+  EXPECT_NE(a.effects.changes.back().why.find("another process took its name"), std::string::npos);
+  EXPECT_EQ(a.membership.next_deadline(), never);
+}
+
+TEST(Membership, WhoWasStoppedJudgesNobodyByTheTimeItMissed) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  a.pass(0);
+  a.membership.on_time(100 * dead_after_ns, a.effects);
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+  a.pass(102 * dead_after_ns);  // but by the silence after it
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+}
+
+TEST(Membership, LeavingIsToldAndIsNoDeath) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  ASSERT_TRUE(b.hear(a, 0));
+  a.effects = {};
+  a.membership.leave(1, a.effects);
+  EXPECT_TRUE(a.posted_to("unix:/b"));
+  ASSERT_TRUE(b.hear(a, 1));
+  EXPECT_EQ(b.state_of("a"), MemberState::left);
+  b.pass(2 * dead_after_ns);
+  EXPECT_EQ(b.state_of("a"), MemberState::left);
+  EXPECT_FALSE(a.hear(b, 2)) << "one that left takes no tables";
+}
+
+TEST(Membership, SeedsAreTriedInTurnUntilSomebodyLivesThere) {
+  Speaker a(identity("a", 1, 11), 0, {"unix:/b", "unix:/c", "unix:/a"});
+  EXPECT_EQ(a.membership.waiting_seeds(), 2u) << "its own address is none to wait for";
+  a.pass(100 * millisecond_ns);
+  EXPECT_TRUE(a.posted_to("unix:/b"));
+  EXPECT_TRUE(a.posted_to("unix:/c"));
+  EXPECT_FALSE(a.posted_to("unix:/a"));
+  ASSERT_TRUE(a.hear(Speaker(identity("b", 1, 22)), 1));
+  EXPECT_EQ(a.membership.waiting_seeds(), 1u);
+  a.membership.on_answered("unix:/c", 11);  // another name of itself
+  EXPECT_EQ(a.membership.waiting_seeds(), 0u);
+}
+
+TEST(Membership, TheDeadAreAskedInTurnSoThatHalvesFindTogether) {
+  Speaker a(identity("a", 1, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("c", 1, 33)}), 0));
+  a.pass(2 * dead_after_ns);
+  ASSERT_EQ(a.state_of("c"), MemberState::dead);
+  a.effects = {};
+  a.pass(2 * dead_after_ns + 200 * millisecond_ns);
+  EXPECT_TRUE(a.posted_to("unix:/other"));
+}
+
+TEST(Membership, ATableWithoutItsSenderIsRefused) {
+  Speaker a(identity("a", 1, 11));
+  const Status status = a.hear(table_of("x", {entry("b", 1, 22)}), 0);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Error::protocol);
+  EXPECT_TRUE(a.membership.others().empty());
+}
+
+TEST(Membership, AFullTableTakesNoStrangersAndStillEncodes) {
+  Speaker a(identity("a", 1, 11));
+  std::vector<std::string> names;
+  for (std::uint32_t i = 0; i < wire::members_max - 1; ++i) names.push_back(fmt::format("b{:0>254}", i));
+  std::vector<MemberEntry> entries;
+  for (const std::string& name : names) entries.push_back({MemberEntry::State::alive, 1, 22, 1, name, name, name});
+  ASSERT_TRUE(a.hear(table_of(names[0], entries), 0));
+  ASSERT_TRUE(a.hear(table_of("stranger", {entry("stranger", 1, 77)}), 0));
+  EXPECT_EQ(a.membership.find("stranger"), nullptr);
+  EXPECT_EQ(a.membership.others().size(), wire::members_max - 1);
+  const auto bytes = a.membership.table();
+  EXPECT_LE(bytes.size(), wire::member_table_bytes_max);
+  Speaker c(identity("c", 1, 33));
+  EXPECT_TRUE(c.hear(bytes, 0));
+}
+
+}  // namespace
+}  // namespace offpath::group

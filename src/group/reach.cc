@@ -1,0 +1,283 @@
+#include "group/reach.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace offpath::group {
+
+using channel::HostEnd;
+using channel::Reply;
+
+namespace {
+
+// A failure that is about a member says so first.
+Failure naming(const std::string& who, const Failure& why) {
+  return {why.code, why.message.find(who) == std::string::npos ? fmt::format("{}: {}", who, why.message) : why.message};
+}
+
+Result<Reply> outcome_of(Reply reply) {
+  if (reply.kind != wire::ReplyKind::failed) return reply;
+  wire::Failed failed{};
+  OFP_TRY(wire::decode(reply.payload, failed));
+  return tl::unexpected(Failure{failed.code, std::string(failed.message)});
+}
+
+}  // namespace
+
+Reach::Reach(Surroundings surroundings, const ReachOptions& options)
+    : surroundings_(std::move(surroundings)), options_(options) {}
+
+Reach::~Reach() {
+  for (auto& [address, peer] : peers_) disconnect(*peer);
+}
+
+std::string Reach::text_of(const Peer& peer) {
+  return peer.name.empty() ? fmt::format("the member at {}", peer.address)
+                           : fmt::format("member {} at {}", peer.name, peer.address);
+}
+
+void Reach::post(const std::string& name, const std::string& address, Request request) {
+  std::unique_ptr<Peer>& peer = peers_[address];
+  if (!peer) {
+    peer = std::make_unique<Peer>();
+    peer->address = address;
+    peer->retry_after_ns = options_.retry_min_ns;
+  }
+  if (!name.empty()) peer->name = name;
+  if (request.body.size() > outbox_bytes) {
+    const Failure why{Error::too_large, fmt::format("a body of {} bytes, at most {} cross at a time", request.body.size(), outbox_bytes)};
+    dropped_.emplace_back(std::move(request), naming(text_of(*peer), why));
+    return;
+  }
+  peer->queued.push_back(std::move(request));
+  peer->fresh = attention_ = true;
+}
+
+void Reach::finish(Request request, Result<Reply> reply, TimeNs now) {
+  if (!request.answer) return;  // it was told already that this came too late
+  ++(reply ? counters_.answered : counters_.failed);
+  request.answer(std::move(reply), now);
+}
+
+// ---- connections
+
+void Reach::connect(Peer& peer, TimeNs now) {
+  peer.connecting = true;
+  peer.number = ++attempts_;
+  ++counters_.connects;
+  // The job owns what it makes until it is done; it knows nothing of this object.
+  auto attempt = std::make_shared<Attempt>();
+  surroundings_.start_job(
+      [attempt, connect = surroundings_.connect, address = peer.address, deadline = deadline_after(now, options_.connect_wait_ns)]() -> Status {
+        OFP_ASSIGN(attempt->end, connect(address, deadline));
+        OFP_ASSIGN(attempt->outbox, attempt->end->allocate(outbox_bytes, deadline));
+        return {};
+      },
+      [this, attempt, address = peer.address, number = peer.number](const Status& status, TimeNs later) {
+        connected(address, number, std::move(*attempt), status, later);
+      });
+}
+
+void Reach::connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now) {
+  const auto at = peers_.find(address);
+  if (at == peers_.end() || at->second->number != number || !at->second->connecting) return;  // dropped meanwhile
+  Peer& peer = *at->second;
+  peer.connecting = false;
+  attention_ = true;
+  if (!status) {
+    ++counters_.connect_failures;
+    peer.last_failure = naming(text_of(peer), status.error());
+    peer.retry_at = now + peer.retry_after_ns;
+    peer.retry_after_ns = std::min(2 * peer.retry_after_ns, options_.retry_max_ns);
+    return;
+  }
+  peer.end = std::move(attempt.end);
+  peer.outbox = attempt.outbox;
+  peer.readable = true;
+  peer.watched = surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
+  peer.retry_after_ns = options_.retry_min_ns;
+  ++counters_.channels;
+  if (on_connected) on_connected(address, peer.end->welcome().incarnation);
+}
+
+void Reach::disconnect(Peer& peer) {
+  peer.connecting = false;
+  if (!peer.end) return;
+  if (peer.watched) surroundings_.unwatch(peer.end->event_fd());
+  peer.watched = false;
+  peer.end->close(0);
+  peer.end.reset();
+  --counters_.channels;
+}
+
+void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
+  ++counters_.lost;
+  const std::uint64_t process = peer.end->welcome().incarnation;
+  peer.last_failure = naming(text_of(peer), why);
+  disconnect(peer);
+  peer.retry_at = now + peer.retry_after_ns;
+  // Whether they were served before the end, nobody knows: they are not asked again.
+  for (std::list<Asked> asked = std::exchange(peer.asked, {}); Asked & each : asked)
+    finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
+  if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
+}
+
+void Reach::drop(const std::string& address, const Failure& why) {
+  const auto node = peers_.extract(address);
+  if (!node) return;
+  Peer& peer = *node.mapped();
+  disconnect(peer);
+  const Failure named = naming(text_of(peer), why);
+  for (Asked& each : peer.asked) dropped_.emplace_back(std::move(each.request), named);
+  for (Request& each : peer.queued) dropped_.emplace_back(std::move(each), named);
+}
+
+// ---- rounds
+
+bool Reach::poll(TimeNs now) {
+  if (!attention_ && dropped_.empty()) return false;
+  attention_ = false;
+  bool did = !dropped_.empty();
+  for (auto& [request, why] : std::exchange(dropped_, {})) finish(std::move(request), tl::unexpected(why), now);
+  // Answers may post, to new peers as well: the next one is looked up anew.
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    Peer& peer = *at->second;
+    did |= work(peer, now);
+    attention_ |= !peer.queued.empty() || !peer.asked.empty() || peer.readable;
+    at = peers_.upper_bound(peer.address);
+  }
+  return did;
+}
+
+bool Reach::work(Peer& peer, TimeNs now) {
+  bool did = false;
+  if (peer.end) {
+    Status status;
+    if (std::exchange(peer.readable, !peer.watched)) status = peer.end->poll();
+    else if (!peer.asked.empty()) status = peer.end->take_in();
+    if (!status) {
+      lose(peer, status.error(), now);
+      return true;
+    }
+    if (!peer.asked.empty()) did |= take_answers(peer, now);
+    if (!peer.queued.empty()) did |= ask_queued(peer, now);
+  } else if (!peer.queued.empty() && !peer.connecting && now >= peer.retry_at) {
+    connect(peer, now);
+    did = true;
+  }
+  return end_late(peer, now) || did;
+}
+
+bool Reach::take_answers(Peer& peer, TimeNs now) {
+  std::vector<std::pair<Request, Reply>> taken;
+  for (auto at = peer.asked.begin(); at != peer.asked.end();) {
+    auto reply = peer.end->take_reply(at->ticket);
+    if (reply) taken.emplace_back(std::move(at->request), std::move(*reply));
+    at = reply ? peer.asked.erase(at) : std::next(at);
+  }
+  const std::string who = text_of(peer);
+  for (auto& [request, reply] : taken) {
+    auto outcome = outcome_of(std::move(reply));
+    if (!outcome) outcome = tl::unexpected(naming(who, outcome.error()));
+    finish(std::move(request), std::move(outcome), now);
+  }
+  return !taken.empty();
+}
+
+// Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of posting,
+// not of places.
+std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t length) {
+  if (length == 0) return 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
+  for (const Asked& each : peer.asked)
+    if (each.length != 0) used.emplace_back(each.at, each.length);
+  std::ranges::sort(used);
+  std::uint64_t from = 0;
+  for (const auto& [at, bytes] : used) {
+    if (at - from >= length) return from;
+    from = at + align_up(bytes, 64);
+  }
+  if (from + length > outbox_bytes) return std::nullopt;
+  return from;
+}
+
+Status Reach::ask(Peer& peer, Request& request) {
+  const auto at = find_room(peer, request.body.size());
+  if (!at) return fail(Error::would_block, "the outbox is full");
+  wire::BufferRef body;
+  if (!request.body.empty()) {
+    std::memcpy(peer.end->segment(peer.outbox).data() + *at, request.body.data(), request.body.size());
+    body = {.region = peer.outbox, .generation = 0, .offset = *at, .length = request.body.size()};
+  }
+  std::vector<std::byte> payload;
+  if (request.compose) OFP_TRY(request.compose(*peer.end, body, payload));
+  OFP_ASSIGN(const std::uint64_t ticket, peer.end->ask(request.kind, payload));
+  ++counters_.asked;
+  const std::uint64_t length = request.body.size();
+  request.body = {};
+  peer.asked.push_back({ticket, std::move(request), *at, length});
+  return {};
+}
+
+bool Reach::ask_queued(Peer& peer, TimeNs now) {
+  bool did = false;
+  peer.fresh = false;
+  while (!peer.queued.empty()) {
+    Status asked = ask(peer, peer.queued.front());
+    if (!asked && asked.error().code == Error::would_block) break;
+    Request request = std::move(peer.queued.front());  // empty, if it was asked
+    peer.queued.pop_front();
+    if (!asked) finish(std::move(request), tl::unexpected(naming(text_of(peer), asked.error())), now);
+    did = true;
+  }
+  return did;
+}
+
+bool Reach::end_late(Peer& peer, TimeNs now) {
+  std::vector<std::pair<Request, Failure>> late;
+  for (auto at = peer.asked.begin(); at != peer.asked.end();) {
+    if (now >= at->request.deadline) {
+      // The member may read its body yet, so that stays what it is until the answer comes, to nobody, or the channel ends.
+      Request over{.deadline = at->request.deadline, .answer = std::exchange(at->request.answer, {})};
+      at->request.deadline = never;
+      late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
+    }
+    ++at;
+  }
+  for (auto at = peer.queued.begin(); at != peer.queued.end();) {
+    if (now < at->deadline) {
+      ++at;
+      continue;
+    }
+    const Failure why = peer.end ? Failure{Error::timeout, "its ring had no room in time"} : peer.last_failure;
+    late.emplace_back(std::move(*at), naming(text_of(peer), why));
+    at = peer.queued.erase(at);
+  }
+  for (auto& [request, why] : late) finish(std::move(request), tl::unexpected(why), now);
+  return !late.empty();
+}
+
+bool Reach::fall_asleep(TimeNs) {
+  if (!dropped_.empty()) return false;
+  for (auto& [address, peer] : peers_) {
+    if (!peer->end) continue;  // next_deadline tells when to try again; a job's end wakes the loop
+    // What is queued and not fresh waits for room, and room comes with an answer.
+    if (!peer->watched || peer->readable || peer->fresh) return false;
+    if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
+  }
+  return true;
+}
+
+TimeNs Reach::next_deadline() const {
+  TimeNs first = never;
+  for (const auto& [address, peer] : peers_) {
+    if (!peer->end && !peer->connecting && !peer->queued.empty()) first = std::min(first, peer->retry_at);
+    for (const Request& each : peer->queued) first = std::min(first, each.deadline);
+    for (const Asked& each : peer->asked) first = std::min(first, each.request.deadline);
+  }
+  return first;
+}
+
+}  // namespace offpath::group

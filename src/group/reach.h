@@ -1,0 +1,128 @@
+// From this agent to others: one channel to each that was asked something, with this agent as its host. So between
+// agents it is as between a program and its agent: who has something posts, who wants it pulls, one-sided.
+//
+//   post --> queued --> (connect, in a job) --> asked: in the request ring --> answer
+//                 `--> no connection, deadline, the other one's end: answer, a failure that names the member
+//
+// No socket, thread or clock is its own: Surroundings are given, so that a simulation can give others. Belongs to one loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "channel/host_end.h"
+#include "wire/message.h"
+
+namespace offpath::group {
+
+// One thing asked of one member.
+struct Request {
+  wire::EntryKind kind{};
+  TimeNs deadline = never;
+  // Bytes the member may pull until it has answered: copied to memory that the channel shares. At most Reach::outbox_bytes
+  // of all that is asked at a time; what does not fit waits. `compose` may name other memory of the channel.
+  std::vector<std::byte> body{};
+  // Writes the request's bytes. `body` is how the member is to name those above.
+  std::function<Status(channel::HostEnd& end, const wire::BufferRef& body, std::vector<std::byte>& payload)> compose{};
+  // Called once, on the loop, from within poll(); it may post, and not drop. A `failed` reply comes as its failure.
+  std::function<void(Result<channel::Reply> reply, TimeNs now)> answer{};
+};
+
+struct ReachOptions {
+  TimeNs connect_wait_ns = 2 * second_ns;
+  TimeNs retry_min_ns = 20 * millisecond_ns, retry_max_ns = second_ns;  // between attempts: twice as long each time
+};
+
+struct ReachCounters {
+  std::uint64_t channels = 0, connects = 0, connect_failures = 0, lost = 0, asked = 0, answered = 0, failed = 0;
+};
+
+class Reach {
+ public:
+  static constexpr std::uint64_t outbox_bytes = 2 << 20;
+
+  struct Surroundings {
+    // Blocks, in a job, until the deadline at most.
+    std::function<Result<std::unique_ptr<channel::HostEnd>>(const std::string& address, TimeNs deadline)> connect;
+    // As loop::JobPool::start.
+    std::function<void(std::function<Status()> run, std::function<void(Status, TimeNs now)> done)> start_job;
+    // `on_ready` is called while the descriptor is readable. A failure: it cannot be watched, and is polled.
+    std::function<Status(int fd, std::function<void()> on_ready)> watch;
+    std::function<void(int fd)> unwatch;
+  };
+
+  Reach(Surroundings surroundings, const ReachOptions& options);
+  ~Reach();
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+
+  // `name` is for messages; empty: the address alone. At most as many requests wait as the members' memory allows.
+  void post(const std::string& name, const std::string& address, Request request);
+  // What is asked of this address ends with `why`, and so does its channel. A later post connects anew.
+  void drop(const std::string& address, const Failure& why);
+
+  bool poll(TimeNs now);
+  [[nodiscard]] bool fall_asleep(TimeNs now);
+  [[nodiscard]] TimeNs next_deadline() const;
+
+  // Who was found at an address, and that the channel to it was lost.
+  std::function<void(const std::string& address, std::uint64_t process)> on_connected;
+  std::function<void(const std::string& address, std::uint64_t process, const Failure& why, TimeNs now)> on_lost;
+
+  [[nodiscard]] const ReachCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct Asked {
+    std::uint64_t ticket;
+    Request request;
+    std::uint64_t at, length;  // of its body, in the outbox
+  };
+  struct Peer {
+    std::string name, address;
+    std::uint64_t number = 0;  // of the attempt, so that a late result of an earlier one is known
+    bool connecting = false, readable = false, watched = false;
+    bool fresh = false;  // something is queued that was not tried yet
+    std::unique_ptr<channel::HostEnd> end;  // null: not connected
+    wire::RegionId outbox = 0;
+    std::list<Request> queued;
+    std::list<Asked> asked;
+    TimeNs retry_at = 0, retry_after_ns = 0;
+    Failure last_failure{Error::timeout, "there was no time to connect"};
+  };
+  struct Attempt {
+    std::unique_ptr<channel::HostEnd> end;
+    wire::RegionId outbox = 0;
+  };
+
+  void connect(Peer& peer, TimeNs now);
+  void connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
+  void disconnect(Peer& peer);
+  void lose(Peer& peer, const Failure& why, TimeNs now);
+  bool work(Peer& peer, TimeNs now);
+  bool take_answers(Peer& peer, TimeNs now);
+  bool ask_queued(Peer& peer, TimeNs now);
+  [[nodiscard]] Status ask(Peer& peer, Request& request);
+  [[nodiscard]] static std::optional<std::uint64_t> find_room(const Peer& peer, std::uint64_t length);
+  bool end_late(Peer& peer, TimeNs now);
+  void finish(Request request, Result<channel::Reply> reply, TimeNs now);
+  [[nodiscard]] static std::string text_of(const Peer& peer);
+
+  Surroundings surroundings_;
+  ReachOptions options_;
+  std::map<std::string, std::unique_ptr<Peer>> peers_;  // by address
+  std::vector<std::pair<Request, Failure>> dropped_;    // to be told by the next poll
+  std::uint64_t attempts_ = 0;
+  bool attention_ = false;  // a peer may have something to do: otherwise a round costs one look at this
+  ReachCounters counters_;
+};
+
+}  // namespace offpath::group

@@ -1,0 +1,43 @@
+#include "group/table_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace offpath::group {
+
+void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects) {
+  if (Status begun = begin(channel, request, may_post, effects); !begun)
+    effects.answers.push_back({channel, request.ticket, std::move(begun)});
+}
+
+Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects) {
+  wire::PostTable post{};
+  OFP_TRY(wire::decode(request.payload, post));
+  // Whoever may name members may make this agent connect to addresses of his choice.
+  if (!may_post) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  const auto of_channel = std::ranges::count_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });
+  if (static_cast<std::size_t>(of_channel) >= pulls_of_channel_max)
+    return fail(Error::would_block, "{} tables of this channel are being read", of_channel);
+  const std::uint64_t token = next_token_++;
+  Pulling& pulling = pulling_[token];
+  pulling = {channel, request.ticket, std::vector<std::byte>(post.table.length)};
+  effects.pulls.push_back({channel, token, post.table, pulling.bytes.data()});
+  return {};
+}
+
+void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs now, TableEffects& effects) {
+  const auto node = pulling_.extract(token);
+  if (!node) return;
+  const Pulling& pulled = node.mapped();
+  Status outcome = status;
+  wire::MemberTable table{};
+  if (outcome) outcome = wire::decode(pulled.bytes, table);
+  if (outcome) outcome = take_(table, now);
+  effects.answers.push_back({pulled.channel, pulled.ticket, std::move(outcome)});
+}
+
+void TableReader::on_channel_closed(std::uint64_t channel) {
+  std::erase_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });
+}
+
+}  // namespace offpath::group

@@ -1,0 +1,56 @@
+// Tables of members that others post to this agent: pulled from the poster's memory, decoded, handed on, answered.
+// A state machine: takes requests and completions, fills effects that the owner of the channels carries out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "channel/ring.h"
+#include "wire/message.h"
+
+namespace offpath::group {
+
+struct TableEffects {
+  struct Pull {
+    std::uint64_t channel, token;
+    wire::BufferRef from;
+    std::byte* to;
+  };
+  struct Answer {
+    std::uint64_t channel, ticket;
+    Status status;
+  };
+  std::vector<Pull> pulls;
+  std::vector<Answer> answers;
+};
+
+class TableReader {
+ public:
+  static constexpr std::size_t pulls_of_channel_max = 4;
+
+  // `take` is given each table, whose texts are gone after the call; what it returns is the answer.
+  explicit TableReader(std::function<Status(const wire::MemberTable& table, TimeNs now)> take) : take_(std::move(take)) {}
+
+  // `may_post`: the channel is of the agent's own user or of root, as members of a group are.
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, TableEffects& effects);
+  void on_channel_closed(std::uint64_t channel);
+
+ private:
+  struct Pulling {
+    std::uint64_t channel, ticket;
+    std::vector<std::byte> bytes;
+  };
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects);
+
+  std::function<Status(const wire::MemberTable&, TimeNs)> take_;
+  std::map<std::uint64_t, Pulling> pulling_;  // by token
+  std::uint64_t next_token_ = 1;
+};
+
+}  // namespace offpath::group
