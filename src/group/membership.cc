@@ -1,7 +1,6 @@
 #include "group/membership.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -165,32 +164,40 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
     return fail(Error::protocol, "a table of members without its sender, \"{}\"", table.sender);
   notice_standstill(now);
   if (sender->process == self_.id.process) return {};  // one's own address was among those given
-  for (const MemberEntry& entry : table.entries) merge(entry, now, effects);
-  if (lacks_something(table) && table.sender != self_.id.name) {
+  std::size_t as_new = 0;
+  for (const MemberEntry& entry : table.entries) as_new += merge(entry, now, effects) ? 1 : 0;
+  // The sender lacks something. (It may hide that by naming somebody twice, and then gets no answer.)
+  if (as_new < others_.size() + 1 && table.sender != self_.id.name) {
     if (std::ranges::find(owed_, table.sender) == owed_.end()) owed_.emplace_back(table.sender);
     hurry(now);
   }
   return {};
 }
 
-void Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
+bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
   if (entry.name == self_.id.name) return merge_self(entry, now, effects);
   const auto at = others_.find(entry.name);
   if (at == others_.end()) return add(entry, now, effects);
   Member& member = at->second;
-  if (rank(entry) < rank(member)) return;
-  if (rank(entry) > rank(member)) return take(member, entry, now, effects);
-  if (entry.state > told(member.state)) return set_state(member, heard(entry.state), fmt::format("so say others"), now, effects);
-  if (!is_live(member.state) || entry.beats <= member.beats) return;
+  if (rank(entry) < rank(member)) return false;
+  if (rank(entry) > rank(member)) {
+    take(member, entry, now, effects);
+    return true;
+  }
+  if (entry.state > told(member.state)) set_state(member, heard(entry.state), "so say others", now, effects);
+  if (entry.state < told(member.state)) return false;
+  if (!is_live(member.state) || entry.beats <= member.beats) return true;
   member.beats = entry.beats;
   member.heard_at = now;
   if (member.state == MemberState::suspect) set_state(member, MemberState::alive, "it was heard of again", now, effects);
+  return true;
 }
 
-void Membership::add(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
+bool Membership::add(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
   // Full: whoever it is stays a stranger here. Names are not forgotten, or what was dead could come back.
-  if (others_.size() + 2 > wire::members_max) return;
+  if (others_.size() + 2 > wire::members_max) return false;
   take(others_[std::string(entry.name)], entry, now, effects);
+  return true;
 }
 
 void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
@@ -204,21 +211,24 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
   effects.changes.back().instead_of = std::move(before);
 }
 
-void Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
-  if (rank(entry) < rank(self_)) return;
+bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
+  if (rank(entry) < rank(self_)) return false;
   if (rank(entry) == rank(self_)) {
     known_ = true;
-    if (entry.state != MemberEntry::State::alive)
-      go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
-    return;
+    if (entry.state == MemberEntry::State::alive) return true;
+    go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
+    return false;
   }
   // A larger one: of this name's process before, if the clock went back since, or of a process that has the same name.
-  if (!known_ || entry.state != MemberEntry::State::alive || entry.process == self_.id.process)
-    return go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
+  if (!known_ || entry.state != MemberEntry::State::alive || entry.process == self_.id.process) {
+    go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
+    return false;
+  }
   self_.state = MemberState::dead;
   self_.since = now;
   self_.why = fmt::format("another process took its name: incarnation {} at {}", entry.incarnation, entry.address);
   effects.changes.push_back({self_.id, self_.state, self_.why});
+  return true;
 }
 
 void Membership::go_on_as(std::uint64_t incarnation, std::string why, TimeNs now, MembershipEffects& effects) {
@@ -227,17 +237,6 @@ void Membership::go_on_as(std::uint64_t incarnation, std::string why, TimeNs now
   known_ = false;
   set_state(self_, MemberState::alive, std::move(why), now, effects);
   hurry(now);
-}
-
-bool Membership::lacks_something(const MemberTable& table) const {
-  std::map<std::string_view, const MemberEntry*> theirs;
-  for (const MemberEntry& entry : table.entries) theirs.emplace(entry.name, &entry);
-  const auto lacks = [&](const Member& member) {
-    const auto at = theirs.find(member.id.name);
-    if (at == theirs.end() || rank(*at->second) < rank(member)) return true;
-    return rank(*at->second) == rank(member) && at->second->state < told(member.state);
-  };
-  return lacks(self_) || std::ranges::any_of(others_, [&](const auto& other) { return lacks(other.second); });
 }
 
 // ---- whom to tell

@@ -110,14 +110,14 @@ class Membership {
   [[nodiscard]] bool active() const noexcept { return self_.state == MemberState::alive; }
   void notice_standstill(TimeNs now);
   void hurry(TimeNs now) noexcept;
-  void merge(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
-  void merge_self(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
-  void add(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
+  // These return whether the entry, after it was merged, is as new as what the table has.
+  bool merge(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
+  bool merge_self(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
+  bool add(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   void take(Member& member, const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   void go_on_as(std::uint64_t incarnation, std::string why, TimeNs now, MembershipEffects& effects);
   void set_state(Member& member, MemberState state, std::string why, TimeNs now, MembershipEffects& effects);
   void judge(TimeNs now, MembershipEffects& effects);
-  [[nodiscard]] bool lacks_something(const wire::MemberTable& table) const;
   void post_to_successors(MembershipEffects& effects) const;
   void post_in_turns(MembershipEffects& effects);
   void post_to_next(std::string& last, MemberState state, MembershipEffects& effects);
