@@ -18,7 +18,7 @@ from .agent import find_agent
 from .agent_http import fetch, fetch_status, find_http
 from .errors import Error
 from .session import Session, connect
-from .status_view import render, size_text, watch
+from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
@@ -38,7 +38,7 @@ PoolArgument = Annotated[str, typer.Argument(help="Such as local:/particles.")]
 def make_console() -> Console:
     """The terminal, or wide lines where there is none."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    return console if console.is_terminal else Console(width=240)
 
 
 def print_json(value: Any) -> None:
@@ -89,6 +89,16 @@ def status(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag
         print_json(fetch_status(where))
     else:
         make_console().print(render(fetch_status(where)))
+
+
+@app.command()
+def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag = False) -> None:
+    """The agents of the group, as this one knows them."""
+    known = fetch_status(find_http(http, agent))["members"]
+    if as_json:
+        print_json(known)
+    else:
+        make_console().print(members_table(known))
 
 
 @app.command()

@@ -32,6 +32,17 @@ def table_of(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
     return table
 
 
+def members_table(members: list[dict[str, Any]]) -> Table:
+    """The agents of a group; the one that was asked is marked."""
+    now = time.time()
+    rows = [
+        [each["name"] + (" (this one)" if each["self"] else ""), each["incarnation"], each["address"], each["http"] or "-",
+         each["state"], time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - each["for_s"])), each["why"]]
+        for each in members
+    ]  # fmt: skip
+    return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
+
+
 def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
     """Tables of one status; with an earlier one, rates between the two."""
     memory, mover, process = status["memory"], status["mover"], status["process"]

@@ -1,0 +1,195 @@
+"""Agents that form a group, as processes: by a list, by joining; one is killed, started again, stopped, continued.
+
+Times that are asserted are compared with `group.dead_after`, and with room for a busy machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_process import AgentProcess, until
+
+DEAD_AFTER_S = 2
+PATIENCE_S = 20 * DEAD_AFTER_S  # of what has to happen some time
+
+
+class Group:
+    """Agents of one group below a directory, each at a Unix socket of its own, or at a port where there is a key."""
+
+    def __init__(self, directory: Path, key: Path | None = None) -> None:
+        self.directory, self.key = directory, key
+        self.running: dict[str, AgentProcess] = {}
+
+    def address(self, name: str) -> str:
+        return self.running[name].ready["address"] if self.key else f"unix:{self.directory}/{name}/agent.sock"
+
+    def start(self, name: str, *arguments: str) -> AgentProcess:
+        (self.directory / name).mkdir(exist_ok=True)
+        listen = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key)] if self.key else ["--listen", self.address(name)]
+        given = ["--name", name, "--http", "127.0.0.1:0", "--set", f"group.dead_after={DEAD_AFTER_S}s"]
+        self.running[name] = AgentProcess(self.directory / name, [*given, *listen, *arguments])
+        return self.running[name]
+
+    def start_by_list(self, *names: str) -> None:
+        everybody = ",".join(self.address(name) for name in names)
+        for name in names:
+            self.start(name, "--set", f"group.members={everybody}")
+
+    def members(self, name: str) -> dict[str, dict[str, Any]]:
+        """What an agent knows of all, itself included, by name."""
+        return {member["name"]: member for member in self.running[name].status()["members"]}
+
+    def states(self, name: str) -> dict[str, str]:
+        return {other: member["state"] for other, member in self.members(name).items()}
+
+    def all_know(self, among: list[str], states: dict[str, str]) -> bool:
+        return all(self.states(name) == states for name in among)
+
+    def stop_all(self) -> None:
+        for agent in self.running.values():
+            if agent.process.poll() is None:
+                agent.process.kill()
+                agent.process.wait()
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path)
+    yield made
+    made.stop_all()
+
+
+NAMES = ["a", "b", "c", "d"]
+ALL_ALIVE = dict.fromkeys(NAMES, "alive")
+
+
+def test_a_list_of_addresses_makes_a_group(group: Group) -> None:
+    group.start_by_list(*NAMES)
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    told = group.members("a")["c"]
+    assert told["address"] == group.address("c")
+    assert told["http"] == group.running["c"].ready["http"].removeprefix("http://").rstrip("/")
+    # Tables crossed by the members' own reads, over channels like those of programs.
+    channels = {each["program"]: each for each in group.running["a"].status()["channels"]}
+    assert channels and all(each["bytes_pulled"] > 0 for each in channels.values())
+    assert set(channels) <= {"agent b", "agent c", "agent d"}
+    assert all(until(lambda n=n: group.running[n].status()["group"]["addresses_waiting"] == 0) for n in NAMES)
+
+
+def test_joining_any_member_joins_all_over_the_network(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    group = Group(tmp_path, key)
+    try:
+        group.start("a")
+        for before, name in zip(NAMES, NAMES[1:], strict=False):
+            group.start(name, "--join", group.address(before))
+        assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+        assert {each["link"] for each in group.running["a"].status()["channels"]} == {"tcp"}
+    finally:
+        group.stop_all()
+
+
+def test_a_wrong_key_joins_nothing(tmp_path: Path) -> None:
+    keys = [tmp_path / "key", tmp_path / "another"]
+    for key in keys:
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+    group, stranger = Group(tmp_path, keys[0]), Group(tmp_path, keys[1])
+    try:
+        group.start("a")
+        stranger.start("x", "--join", group.address("a"))
+        assert until(lambda: stranger.running["x"].status()["group"]["connect_failures"] >= 3, PATIENCE_S)
+        assert group.states("a") == {"a": "alive"}
+        assert stranger.states("x") == {"x": "alive"}
+    finally:
+        group.stop_all()
+        stranger.stop_all()
+
+
+def test_a_killed_member_is_dead_for_all_in_time_and_comes_back_as_another(group: Group) -> None:
+    group.start_by_list(*NAMES)
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    first = group.members("a")["d"]["incarnation"]
+    others = NAMES[:3]
+    assert group.running["d"].stop(signal.SIGKILL) == -signal.SIGKILL
+    killed = time.monotonic()
+    assert until(lambda: group.all_know(others, ALL_ALIVE | {"d": "dead"}), PATIENCE_S)
+    # A busy machine may take as long again; a minute of TCP's own patience it must not be.
+    assert time.monotonic() - killed < 3 * DEAD_AFTER_S
+    for name in others:
+        dead = group.members(name)["d"]
+        assert dead["incarnation"] == first
+        assert "dead" in group.running[name].log()
+    group.start("d", "--join", group.address("b"))
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    assert all(group.members(name)["d"]["incarnation"] > first for name in NAMES)
+
+
+def test_a_stopped_member_is_suspected_then_dead_and_comes_back_as_its_next_incarnation(group: Group) -> None:
+    group.start_by_list(*NAMES)
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    first = group.members("a")["b"]["incarnation"]
+    others = ["a", "c", "d"]
+    os.kill(group.running["b"].pid, signal.SIGSTOP)
+    try:
+        assert until(lambda: group.all_know(others, ALL_ALIVE | {"b": "dead"}), PATIENCE_S)
+    finally:
+        os.kill(group.running["b"].pid, signal.SIGCONT)
+    for name in others:
+        log = group.running[name].log()
+        assert log.index("member b") < log.index("suspect") < log.rindex("dead")
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    assert all(group.members(name)["b"]["incarnation"] == first + 1 for name in NAMES)
+    assert "it was taken for dead" in group.running["b"].log()
+    # It judged nobody by the time it had missed.
+    assert " dead, " not in group.running["b"].log()
+
+
+def test_a_member_that_is_stopped_says_so(group: Group) -> None:
+    group.start_by_list(*NAMES)
+    assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    assert group.running["c"].stop() == 0
+    others = ["a", "b", "d"]
+    assert until(lambda: group.all_know(others, ALL_ALIVE | {"c": "left"}), PATIENCE_S)
+    assert " dead, " not in group.running["a"].log()
+
+
+def test_a_second_process_of_one_name_replaces_the_first(group: Group, tmp_path: Path) -> None:
+    group.start_by_list("a", "b")
+    assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}), PATIENCE_S)
+    (tmp_path / "second").mkdir()
+    second = Group(tmp_path / "second")
+    try:
+        second.start("b", "--join", group.address("a"))
+        assert until(lambda: group.states("b")["b"] == "dead", PATIENCE_S)
+        assert "another process took its name" in group.running["b"].log()
+        assert until(lambda: group.members("a")["b"]["address"] == second.address("b"), PATIENCE_S)
+    finally:
+        second.stop_all()
+
+
+def test_members_are_shown_to_people_and_to_prometheus(group: Group) -> None:
+    group.start_by_list("a", "b")
+    assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}), PATIENCE_S)
+    http = group.running["a"].ready["http"].removeprefix("http://").rstrip("/")
+    command = [sys.executable, "-m", "offpath", "members", "--http", http]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert group.address("b") in shown and "alive" in shown
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert [each["name"] for each in told] == ["a", "b"]
+    assert [each["self"] for each in told] == [True, False]
+    assert {"incarnation", "address", "http", "state", "for_s"} <= set(told[1])
+    assert 'offpath_members{state="alive"} 2' in group.running["a"].get("/metrics")[2]
+    group.running["b"].stop(signal.SIGKILL)
+    assert until(lambda: 'offpath_members{state="dead"} 1' in group.running["a"].get("/metrics")[2], PATIENCE_S)
