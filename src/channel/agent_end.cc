@@ -316,6 +316,13 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
     case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::release:
     case EntryKind::member_table:
+    case EntryKind::peer_put:
+    case EntryKind::peer_get:
+    case EntryKind::peer_deliver:
+    case EntryKind::peer_list:
+    case EntryKind::peer_drop:
+    case EntryKind::peer_step_end:
+    case EntryKind::peer_define:
       events_.on_request(*this, entry, now);
       return {};
   }

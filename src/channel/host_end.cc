@@ -300,6 +300,11 @@ void HostEnd::forget(std::uint64_t ticket) {
   awaited_.erase(ticket);
 }
 
+bool HostEnd::has_room(std::uint64_t payload_bytes) {
+  Lock lock(mutex_);
+  return fits(payload_bytes + 2 * wire::slot_payload_bytes, spare_slots);
+}
+
 bool HostEnd::arm_replies() {
   Lock lock(mutex_);
   if (!usable()) return false;

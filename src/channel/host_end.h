@@ -141,6 +141,8 @@ class HostEnd {
   [[nodiscard]] Status take_in();
   [[nodiscard]] std::optional<Reply> take_reply(std::uint64_t ticket);
   void forget(std::uint64_t ticket);
+  // That a request of about so many bytes, and one that names or withdraws memory, would not have to wait.
+  [[nodiscard]] bool has_room(std::uint64_t payload_bytes);
   // Before a sleep on event_fd(): asks to be woken by the next reply. False: there is one already.
   [[nodiscard]] bool arm_replies();
 

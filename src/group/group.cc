@@ -100,11 +100,8 @@ void Group::post_table(const MembershipEffects::Post& post, const std::vector<st
   request.kind = wire::EntryKind::member_table;
   request.deadline = deadline_after(now, beats_of_a_post * membership_.beat_ns());
   request.body = table;
-  request.compose = [](channel::HostEnd&, const wire::BufferRef& body, std::vector<std::byte>& payload) -> Status {
-    wire::encode(wire::PostTable{body}, payload);
-    return {};
-  };
-  request.answer = [this, address = post.address](const Result<channel::Reply>& reply, TimeNs) {
+  request.compose = [](const Named& named, std::vector<std::byte>& payload) { wire::encode(wire::PostTable{named.bytes}, payload); };
+  request.answer = [this, address = post.address](const Result<Answer>& reply, TimeNs) {
     std::erase(posting_, address);
     if (reply) return;
     ++counters_.tables_failed;

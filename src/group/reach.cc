@@ -17,12 +17,15 @@ Failure naming(const std::string& who, const Failure& why) {
   return {why.code, why.message.find(who) == std::string::npos ? fmt::format("{}: {}", who, why.message) : why.message};
 }
 
-Result<Reply> outcome_of(Reply reply) {
-  if (reply.kind != wire::ReplyKind::failed) return reply;
+Result<Answer> outcome_of(Reply reply) {
+  if (reply.kind != wire::ReplyKind::failed) return Answer{reply.kind, std::move(reply.payload), {}};
   wire::Failed failed{};
   OFP_TRY(wire::decode(reply.payload, failed));
   return tl::unexpected(Failure{failed.code, std::string(failed.message)});
 }
+
+// Of the bytes of a request besides what it names: two keys, a pool and a few numbers.
+constexpr std::uint64_t payload_bytes_expected = 1024;
 
 }  // namespace
 
@@ -46,8 +49,8 @@ void Reach::post(const std::string& name, const std::string& address, Request re
     peer->retry_after_ns = options_.retry_min_ns;
   }
   if (!name.empty()) peer->name = name;
-  if (request.body.size() > outbox_bytes) {
-    const Failure why{Error::too_large, fmt::format("a body of {} bytes, at most {} cross at a time", request.body.size(), outbox_bytes)};
+  if (request.body.size() > body_bytes_max) {
+    const Failure why{Error::too_large, fmt::format("a body of {} bytes, at most {} are allowed", request.body.size(), body_bytes_max)};
     dropped_.emplace_back(std::move(request), naming(text_of(*peer), why));
     return;
   }
@@ -55,10 +58,10 @@ void Reach::post(const std::string& name, const std::string& address, Request re
   peer->fresh = attention_ = true;
 }
 
-void Reach::finish(Request request, Result<Reply> reply, TimeNs now) {
+void Reach::finish(Request request, Result<Answer> answer, TimeNs now) {
   if (!request.answer) return;  // it was told already that this came too late
-  ++(reply ? counters_.answered : counters_.failed);
-  request.answer(std::move(reply), now);
+  ++(answer ? counters_.answered : counters_.failed);
+  request.answer(std::move(answer), now);
 }
 
 // ---- connections
@@ -109,6 +112,7 @@ void Reach::disconnect(Peer& peer) {
   peer.watched = false;
   peer.end->close(0);
   peer.end.reset();
+  peer.retiring.clear();
   --counters_.channels;
 }
 
@@ -162,6 +166,7 @@ bool Reach::work(Peer& peer, TimeNs now) {
       return true;
     }
     if (!peer.asked.empty()) did |= take_answers(peer, now);
+    if (!peer.retiring.empty()) withdraw(peer);
     if (!peer.queued.empty()) did |= ask_queued(peer, now);
   } else if (!peer.queued.empty() && !peer.connecting && now >= peer.retry_at) {
     connect(peer, now);
@@ -171,19 +176,29 @@ bool Reach::work(Peer& peer, TimeNs now) {
 }
 
 bool Reach::take_answers(Peer& peer, TimeNs now) {
-  std::vector<std::pair<Request, Reply>> taken;
+  std::vector<std::pair<Asked, Reply>> taken;
   for (auto at = peer.asked.begin(); at != peer.asked.end();) {
     auto reply = peer.end->take_reply(at->ticket);
-    if (reply) taken.emplace_back(std::move(at->request), std::move(*reply));
+    if (reply) taken.emplace_back(std::move(*at), std::move(*reply));
     at = reply ? peer.asked.erase(at) : std::next(at);
   }
-  const std::string who = text_of(peer);
-  for (auto& [request, reply] : taken) {
+  const MutableBytes outbox = peer.end->segment(peer.outbox);
+  for (auto& [asked, reply] : taken) {
+    if (asked.range.region != 0) peer.retiring.push_back(asked.range);
     auto outcome = outcome_of(std::move(reply));
-    if (!outcome) outcome = tl::unexpected(naming(who, outcome.error()));
-    finish(std::move(request), std::move(outcome), now);
+    if (!outcome) outcome = tl::unexpected(naming(text_of(peer), outcome.error()));
+    // Nobody writes there any more, and nothing else was asked with this room: that waits for the next round.
+    else if (asked.request.inbox_bytes != 0) outcome->inbox = outbox.subspan(asked.inbox_at, asked.request.inbox_bytes);
+    finish(std::move(asked.request), std::move(outcome), now);
   }
   return !taken.empty();
+}
+
+void Reach::withdraw(Peer& peer) {
+  while (!peer.retiring.empty() && peer.end->has_room(0)) {
+    (void)peer.end->retire(peer.retiring.front(), 0);  // fails only with the channel
+    peer.retiring.pop_front();
+  }
 }
 
 // Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of posting,
@@ -203,21 +218,47 @@ std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t le
   return from;
 }
 
-Status Reach::ask(Peer& peer, Request& request) {
-  const auto at = find_room(peer, request.body.size());
-  if (!at) return fail(Error::would_block, "the outbox is full");
-  wire::BufferRef body;
-  if (!request.body.empty()) {
-    std::memcpy(peer.end->segment(peer.outbox).data() + *at, request.body.data(), request.body.size());
-    body = {.region = peer.outbox, .generation = 0, .offset = *at, .length = request.body.size()};
+// How the member is to reach an object that is not copied.
+Status Reach::name_object(Peer& peer, const Request& request, Named& named, HostEnd::RangeName& range) {
+  if (!peer.end->traits().staged) {
+    OFP_ASSIGN(range, peer.end->announce(request.object.data(), request.object.size()));
+    named.bytes = {.region = range.region, .generation = range.generation, .offset = 0, .length = request.object.size()};
+    return {};
   }
+  if (request.object_fd < 0)
+    return fail(Error::unsupported, "an object that lies in no file of its own cannot be read by this member: {}", peer.end->traits().reason);
+  OFP_ASSIGN(named.offer, peer.end->offer(request.object_fd));
+  named.bytes.length = request.object.size();
+  return {};
+}
+
+Status Reach::ask(Peer& peer, Request& request) {
+  const bool copied = request.object.size() <= copied_bytes_max;
+  const Bytes body = request.body.empty() && copied ? request.object : Bytes(request.body);
+  const std::uint64_t inbox_from = align_up(body.size(), 64), length = inbox_from + request.inbox_bytes;
+  const auto at = find_room(peer, length);
+  if (!at) return fail(Error::would_block, "the outbox is full");
+  if (!peer.end->has_room(payload_bytes_expected)) return fail(Error::would_block, "the ring is full");
+  Named named;
+  HostEnd::RangeName range{};
+  if (!body.empty()) {
+    std::memcpy(peer.end->segment(peer.outbox).data() + *at, body.data(), body.size());
+    named.bytes = {.region = peer.outbox, .generation = 0, .offset = *at, .length = body.size()};
+  } else if (!copied) {
+    OFP_TRY(name_object(peer, request, named, range));
+  }
+  if (request.inbox_bytes != 0)
+    named.inbox = {.region = peer.outbox, .generation = 0, .offset = *at + inbox_from, .length = request.inbox_bytes};
   std::vector<std::byte> payload;
-  if (request.compose) OFP_TRY(request.compose(*peer.end, body, payload));
-  OFP_ASSIGN(const std::uint64_t ticket, peer.end->ask(request.kind, payload));
+  if (request.compose) request.compose(named, payload);
+  auto ticket = peer.end->ask(request.kind, payload);
+  if (!ticket) {
+    if (range.region != 0) peer.retiring.push_back(range);
+    return tl::unexpected(std::move(ticket).error());
+  }
   ++counters_.asked;
-  const std::uint64_t length = request.body.size();
   request.body = {};
-  peer.asked.push_back({ticket, std::move(request), *at, length});
+  peer.asked.push_back({*ticket, std::move(request), *at, length, *at + inbox_from, range});
   return {};
 }
 
@@ -240,7 +281,8 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
   for (auto at = peer.asked.begin(); at != peer.asked.end();) {
     if (now >= at->request.deadline) {
       // The member may read its body yet, so that stays what it is until the answer comes, to nobody, or the channel ends.
-      Request over{.deadline = at->request.deadline, .answer = std::exchange(at->request.answer, {})};
+      Request over;
+      over.answer = std::exchange(at->request.answer, {});
       at->request.deadline = never;
       late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
     }
@@ -264,7 +306,8 @@ bool Reach::fall_asleep(TimeNs) {
   for (auto& [address, peer] : peers_) {
     if (!peer->end) continue;  // next_deadline tells when to try again; a job's end wakes the loop
     // What is queued and not fresh waits for room, and room comes with an answer.
-    if (!peer->watched || peer->readable || peer->fresh) return false;
+    if (!peer->watched || peer->readable || peer->fresh || !peer->retiring.empty()) return false;
+    if (!peer->queued.empty() && peer->asked.empty()) return false;
     if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
   }
   return true;

@@ -24,17 +24,35 @@
 
 namespace offpath::group {
 
+// Memory of this agent as a request names it, until it is answered.
+struct Named {
+  wire::BufferRef bytes{};   // to be pulled: the request's body or object
+  std::uint64_t offer = 0;   // not 0: they lie in the descriptor of that number instead, from its beginning
+  wire::BufferRef inbox{};   // may be written
+};
+
+struct Answer {
+  wire::ReplyKind kind{};
+  std::vector<std::byte> payload{};
+  Bytes inbox{};  // what lies there now; during the call only
+};
+
 // One thing asked of one member.
 struct Request {
   wire::EntryKind kind{};
   TimeNs deadline = never;
-  // Bytes the member may pull until it has answered: copied to memory that the channel shares. At most Reach::outbox_bytes
-  // of all that is asked at a time; what does not fit waits. `compose` may name other memory of the channel.
+  // Bytes the member may pull until it has answered: a small body, or an object. Up to Reach::copied_bytes_max they are copied
+  // to memory that the channel shares, otherwise they are read where they lie: as a range, or where the link cannot read
+  // ranges through the object's descriptor. `owner` keeps the object until the member is done with it.
   std::vector<std::byte> body{};
-  // Writes the request's bytes. `body` is how the member is to name those above.
-  std::function<Status(channel::HostEnd& end, const wire::BufferRef& body, std::vector<std::byte>& payload)> compose{};
+  Bytes object{};
+  int object_fd = -1;
+  std::shared_ptr<const void> owner{};
+  std::uint32_t inbox_bytes = 0;  // of room for what the member pushes; Reach::copied_bytes_max at most
+  // Writes the request's bytes.
+  std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
   // Called once, on the loop, from within poll(); it may post, and not drop. A `failed` reply comes as its failure.
-  std::function<void(Result<channel::Reply> reply, TimeNs now)> answer{};
+  std::function<void(Result<Answer> answer, TimeNs now)> answer{};
 };
 
 struct ReachOptions {
@@ -48,7 +66,10 @@ struct ReachCounters {
 
 class Reach {
  public:
-  static constexpr std::uint64_t outbox_bytes = 2 << 20;
+  // What is copied at a time, for one member. More waits.
+  static constexpr std::uint64_t outbox_bytes = 4 << 20;
+  static constexpr std::uint64_t copied_bytes_max = 64 << 10;  // of an object, and of an inbox
+  static constexpr std::uint64_t body_bytes_max = 2 << 20;
 
   struct Surroundings {
     // Blocks, in a job, until the deadline at most.
@@ -84,7 +105,9 @@ class Reach {
   struct Asked {
     std::uint64_t ticket;
     Request request;
-    std::uint64_t at, length;  // of its body, in the outbox
+    std::uint64_t at, length;  // of what is copied and of the inbox behind it, in the outbox
+    std::uint64_t inbox_at;
+    channel::HostEnd::RangeName range;  // of its object; 0: none
   };
   struct Peer {
     std::string name, address;
@@ -95,6 +118,7 @@ class Reach {
     wire::RegionId outbox = 0;
     std::list<Request> queued;
     std::list<Asked> asked;
+    std::list<channel::HostEnd::RangeName> retiring;  // to be withdrawn when there is room to say so
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
   };
@@ -113,7 +137,9 @@ class Reach {
   [[nodiscard]] Status ask(Peer& peer, Request& request);
   [[nodiscard]] static std::optional<std::uint64_t> find_room(const Peer& peer, std::uint64_t length);
   bool end_late(Peer& peer, TimeNs now);
-  void finish(Request request, Result<channel::Reply> reply, TimeNs now);
+  [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named, channel::HostEnd::RangeName& range);
+  void withdraw(Peer& peer);
+  void finish(Request request, Result<Answer> answer, TimeNs now);
   [[nodiscard]] static std::string text_of(const Peer& peer);
 
   Surroundings surroundings_;
