@@ -70,13 +70,14 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         for each in status["streams"]
     ]  # fmt: skip
     pools = [
-        [each["name"], each["user"], each["frames"], each["rows"], size_text(each["bytes"])] for each in status["pools"]
+        [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"], size_text(each["bytes"])]
+        for each in status["pools"]
     ]
     return Group(
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "stored", "credit"], streams),
-        table_of("pools", ["pool", "user", "frames", "rows", "bytes"], pools),
+        table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes"], pools),
     )
 
 

@@ -208,7 +208,8 @@ void Agent::publish(TimeNs now) {
   status->buffers = dispatcher_->buffers().counters();
   status->used_bytes = dispatcher_->buffers().used_bytes();
   status->free_bytes = dispatcher_->mover().memory_free();
-  status->table = dispatcher_->pools().counters();
+  status->table = dispatcher_->pools().table().counters();
+  status->remote_pools = dispatcher_->pools().counters();
   status->pools = dispatcher_->pools().pools();
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();

@@ -23,6 +23,8 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
+bool is_of_peer(EntryKind kind) noexcept { return kind >= EntryKind::peer_put && kind <= EntryKind::peer_define; }
+
 bool is_of_pool(EntryKind kind) noexcept {
   return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
          kind == EntryKind::pool_write || kind == EntryKind::release;
@@ -34,7 +36,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
     : options_(options),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options.pools),
+      pools_(options.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
       mover_(options.mover, buffers_, pools_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -85,6 +87,7 @@ bool Dispatcher::poll(TimeNs now) {
   if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
     used_bytes_before_ = used;
     mover_.on_memory_freed(effects_);
+    pools_.on_time(now, effects_);
   } else {
     used_bytes_before_ = used;
   }
@@ -115,7 +118,9 @@ TimeNs Dispatcher::next_deadline() const { return pools_.next_deadline(); }
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   if (static_cast<EntryKind>(request.kind) == EntryKind::member_table) return ask_group(channel, request);
-  if (is_of_pool(static_cast<EntryKind>(request.kind))) pools_.on_request(channel.number(), request, now, effects_);
+  const auto kind = static_cast<EntryKind>(request.kind);
+  if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
   else mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
@@ -130,13 +135,13 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     return carry_out(effects);
   }
   if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
-  else pools_.on_transfer(channel.number(), token, std::move(status), effects_);
+  else pools_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
 }
 
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
-  pools_.on_offer(channel.number(), number, std::move(fd), effects_);
+  pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
   carry_out(now);
 }
 
@@ -152,7 +157,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
 
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   if (mover::service_of(token) == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
-  else pools_.on_job(token, std::move(status), effects_);
+  else pools_.on_job(token, std::move(status), now, effects_);
   carry_out(now);
 }
 
@@ -161,10 +166,59 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
 void Dispatcher::ask_group(AgentEnd& channel, const Entry& request) {
   if (group_ == nullptr)
     return channel.reply_failure(request.ticket, wire::any_reply, {Error::unsupported, "this agent belongs to no group"});
-  const uid_t user = members_.at(channel.number()).client.user;
   group::TableEffects effects;
-  group_->on_request(channel.number(), request, user == owner_ || user == 0, effects);
+  group_->on_request(channel.number(), request, is_member(channel), effects);
   carry_out(effects);
+}
+
+bool Dispatcher::is_member(const AgentEnd& channel) const {
+  const uid_t user = members_.at(channel.number()).client.user;
+  return group_ != nullptr && (user == owner_ || user == 0);
+}
+
+void Dispatcher::serve_group(group::Group& group, uid_t owner) {
+  group_ = &group;
+  owner_ = owner;
+  const group::Identity& self = group.membership().self().id;
+  pools_.set_self(self.name, self.process);
+  group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
+}
+
+// A suspect is a member yet: it is one opinion, and moving rows for it would be dear.
+void Dispatcher::on_change(const group::Change& change, TimeNs now) {
+  const group::Membership& membership = group_->membership();
+  std::vector<std::string> alive{membership.self().id.name};
+  for (const auto& [name, member] : membership.others())
+    if (member.state == group::MemberState::alive || member.state == group::MemberState::suspect) alive.push_back(name);
+  std::ranges::sort(alive);
+  std::vector<std::string> anew;
+  if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
+  pools_.on_members(std::move(alive), anew, now, effects_);
+  carry_out(now);
+}
+
+void Dispatcher::ask_member(mover::AskEffect& ask) {
+  group::Request request;
+  request.kind = ask.kind;
+  request.deadline = ask.deadline;
+  request.inbox_bytes = ask.inbox_bytes;
+  if (ask.object) {
+    request.object = Bytes(ask.object->buffer.data(), ask.object->bytes);
+    request.object_fd = ask.object->buffer.fd();
+    request.owner = ask.object;
+  }
+  request.compose = [compose = std::move(ask.compose)](const group::Named& named, std::vector<std::byte>& payload) {
+    compose({named.bytes, named.offer, named.inbox}, payload);
+  };
+  request.answer = [this, token = ask.token](Result<group::Answer> answer, TimeNs now) {
+    Result<pool::Answer> passed = tl::unexpected(Failure{});
+    if (answer) passed = pool::Answer{answer->kind, std::move(answer->payload), answer->inbox};
+    else passed = tl::unexpected(std::move(answer).error());
+    pools_.on_answer(token, std::move(passed), now, effects_);
+    carry_out(now);
+  };
+  OFP_ASSERT(group_ != nullptr);
+  group_->post(ask.member, std::move(request));
 }
 
 void Dispatcher::carry_out(group::TableEffects& effects) {
@@ -193,7 +247,7 @@ void Dispatcher::carry_out(TimeNs now) {
   effects_.clear();
 }
 
-void Dispatcher::carry_out(mover::Effect& effect, TimeNs) {
+void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
   std::visit(
       Overloaded{
           [this](mover::PullEffect& pull) {
@@ -249,6 +303,8 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs) {
             }
           },
           [this](mover::JobEffect& job) { start_job_(job.token, std::move(job.run)); },
+          [this, now](mover::StoredEffect& stored) { mover_.on_stored(stored.token, std::move(stored.status), now, effects_); },
+          [this](mover::AskEffect& ask) { ask_member(ask); },
       },
       effect);
 }

@@ -14,14 +14,14 @@
 #include "channel/agent_end.h"
 #include "group/group.h"
 #include "mover/mover.h"
-#include "pool/frame_table.h"
+#include "pool/pools.h"
 
 namespace offpath::agent {
 
 struct DispatcherOptions {
   mover::MoverOptions mover;
   mover::BufferCacheOptions buffers;
-  pool::FrameTable::Limits pools;
+  pool::PoolsOptions pools;
   channel::AgentEndOptions channels;
 };
 
@@ -41,10 +41,7 @@ class Dispatcher final : public channel::AgentEvents {
 
   // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
   // root's, are taken for members.
-  void serve_group(group::Group& group, uid_t owner) noexcept {
-    group_ = &group;
-    owner_ = owner;
-  }
+  void serve_group(group::Group& group, uid_t owner);
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -67,7 +64,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] std::vector<ChannelStatus> channels() const;
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
-  [[nodiscard]] const pool::FrameTable& pools() const noexcept { return pools_; }
+  [[nodiscard]] const pool::Pools& pools() const noexcept { return pools_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -83,7 +80,10 @@ class Dispatcher final : public channel::AgentEvents {
   };
   void carry_out(TimeNs now);
   void carry_out(mover::Effect& effect, TimeNs now);
+  [[nodiscard]] bool is_member(const channel::AgentEnd& channel) const;
   void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
+  void ask_member(mover::AskEffect& ask);
+  void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
@@ -91,7 +91,7 @@ class Dispatcher final : public channel::AgentEvents {
   DispatcherOptions options_;
   StartJob start_job_;
   std::shared_ptr<mover::BufferCache> buffers_;
-  pool::FrameTable pools_;
+  pool::Pools pools_;
   mover::Mover mover_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;

@@ -113,6 +113,18 @@ void add_services(Families& families, const AgentStatus& status) {
   families.gauge("pool_waiting", "Requests for objects that are not there yet.", status.table.waiting);
   families.gauge("pool_leases", "Frames that programs hold mapped.", status.table.leases);
   families.counter("pool_gets_total", "Objects asked for.", status.table.gets);
+  const pool::PoolsCounters& remote = status.remote_pools;
+  families.counter("pool_expired_total", "Objects whose time to live was over.", status.table.expired);
+  families.counter("pool_remote_puts_total", "Objects put to other members, one for each copy.", remote.remote_puts);
+  families.counter("pool_remote_gets_total", "Objects asked of other members.", remote.remote_gets);
+  families.counter("pool_remote_bytes_total", "Bytes of both.", remote.remote_bytes);
+  families.counter("pool_served_puts_total", "Objects that other members put here.", remote.served_puts);
+  families.counter("pool_served_gets_total", "Objects that other members asked for.", remote.served_gets);
+  families.counter("pool_served_bytes_total", "Bytes of both.", remote.served_bytes);
+  families.counter("pool_retries_total", "Puts that were tried again, because a member did not answer or had no room.", remote.retries);
+  families.counter("pool_moved_rows_total", "Rows given to other owners because members came or went.", remote.moved_rows);
+  families.gauge("pool_puts_waiting", "Puts that not all owners have yet.", remote.puts_waiting);
+  families.gauge("pool_pulls_waiting", "Objects of other members for which there is no room yet.", remote.pulls_waiting);
   families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);
 }
 

@@ -230,8 +230,8 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
   options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
-  options.pools.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
-  options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
+  options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
+  options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");

@@ -62,9 +62,15 @@ void write_services(Json& json, const AgentStatus& status) {
   const pool::FrameTableCounters& table = status.table;
   json.key("table").begin_object();
   json.member("pools", table.pools).member("frames", table.frames).member("bytes", table.bytes);
-  json.member("puts", table.puts).member("gets", table.gets).member("drops", table.drops);
+  json.member("puts", table.puts).member("gets", table.gets).member("drops", table.drops).member("expired", table.expired);
   json.member("waiting", table.waiting).member("leases", table.leases).member("written_bytes", table.written_bytes);
   json.end_object();
+  const pool::PoolsCounters& remote = status.remote_pools;
+  json.key("remote").begin_object();
+  json.member("puts", remote.remote_puts).member("gets", remote.remote_gets).member("bytes", remote.remote_bytes);
+  json.member("served_puts", remote.served_puts).member("served_gets", remote.served_gets).member("served_bytes", remote.served_bytes);
+  json.member("retries", remote.retries).member("moved_rows", remote.moved_rows);
+  json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting).end_object();
 }
 
 void write_channels(Json& json, const AgentStatus& status) {
@@ -98,9 +104,10 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   }
   json.end_list();
   json.key("pools").begin_list();
-  for (const pool::FrameTable::PoolStatus& pool : status.pools) {
+  for (const pool::Pools::PoolStatus& pool : status.pools) {
     json.begin_object().member("name", pool.name).member("user", pool.user).member("frames", pool.frames);
-    json.member("bytes", pool.bytes).member("rows", pool.rows).end_object();
+    json.member("bytes", pool.bytes).member("rows", pool.rows);
+    json.member("options", pool.options).member("members", pool.members).end_object();
   }
   json.end_list();
 }

@@ -35,7 +35,8 @@ struct AgentStatus {
   mover::BufferCacheCounters buffers;
   std::uint64_t used_bytes = 0, free_bytes = 0;
   pool::FrameTableCounters table;
-  std::vector<pool::FrameTable::PoolStatus> pools;
+  std::vector<pool::Pools::PoolStatus> pools;
+  pool::PoolsCounters remote_pools;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,10 +47,11 @@ struct ReplyEffect {
   ReplyMessage message;
 };
 
-struct ListedEffect {  // its texts are the keys of the table: carried out before the next event
+struct ListedEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
   wire::Listed message;
+  std::shared_ptr<const void> texts;  // what the message's texts are parts of
 };
 
 struct FailEffect {
@@ -74,13 +76,38 @@ struct JobEffect {
   std::function<Status()> run;
 };
 
-using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect>;
+// A put that was to be done later (mover::Stored) is over: back to the mover.
+struct StoredEffect {
+  std::uint64_t token;
+  Status status;
+};
+
+// How a request names memory of this agent (group::Named).
+struct AskedMemory {
+  wire::BufferRef bytes{};
+  std::uint64_t offer = 0;
+  wire::BufferRef inbox{};
+};
+
+// Asks another member of the agent's group. Its answer comes back by `token`: the reply, or a failure that names the member.
+struct AskEffect {
+  std::uint64_t token;
+  std::string member;
+  wire::EntryKind kind;
+  TimeNs deadline;
+  FramePtr object;                // the member may pull it; may be null
+  std::uint32_t inbox_bytes = 0;  // for what the member pushes
+  std::function<void(const AskedMemory& memory, std::vector<std::byte>& payload)> compose;
+};
+
+using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect,
+                            StoredEffect, AskEffect>;
 
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

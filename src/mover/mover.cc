@@ -84,7 +84,7 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
 
 // ---- streams
 
-Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream) {
+Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects) {
   if (open.stream >= channel.streams.size())
     return fail(Error::invalid, "stream number {}; the channel has {}", open.stream, channel.streams.size());
   if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
@@ -94,8 +94,6 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
     return fail(Error::too_large, "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
                 own->second.streams_open, own->first);
   if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
-  if (!open.pool.starts_with("local:/"))
-    return fail(Error::unsupported, "pool \"{}\": this agent knows pools named local:/NAME", open.pool);
   if (open.ranks > 0 && open.rank >= open.ranks)
     return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
   if (const auto taken = names_.find({std::string(open.name), open.rank}); taken != names_.end()) {
@@ -111,7 +109,7 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   stream.keep = open.keep;
   stream.ranks = open.ranks;
   stream.rank = open.rank;
-  OFP_TRY(store_.admit(stream.pool, channel.client.user));
+  OFP_TRY(store_.admit(stream.pool, channel.client.user, effects));
   if (open.destination == Destination::native || open.destination == Destination::serialised) {
     stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
     return {};
@@ -136,7 +134,7 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   wire::OpenStream open{};
   auto stream = std::make_unique<Stream>();
   Status status = wire::decode(request.payload, open);
-  if (status) status = prepare_stream(open, channel, *stream);
+  if (status) status = prepare_stream(open, channel, *stream, effects);
   if (!status) {
     effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
@@ -573,14 +571,25 @@ void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   settle(*operation.stream, now, effects);
 }
 
+void Mover::on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  Operation* const operation = find_operation(token);
+  if (operation == nullptr) return;
+  if (operation->stream == nullptr) return recycle(operation);
+  if (status) operation->state = Operation::State::over;
+  else fail_operation(*operation, std::move(status).error(), effects);
+  settle(*operation->stream, now, effects);
+}
+
 void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& effects) {
   counters_.finish_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
   Stream& stream = *operation.stream;
   if (status && operation.kind != Operation::Kind::update) {
     counters_.rows += operation.rows;
     ++counters_.frames;
-    status = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
-                        std::move(operation.frame), now, effects);
+    auto stored = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
+                             std::move(operation.frame), token_of(Service::mover, operation.number), now, effects);
+    if (stored && *stored == Stored::later) return;  // it stays unfinished until on_stored
+    if (!stored) status = tl::unexpected(std::move(stored).error());
   }
   if (status) operation.state = Operation::State::over;
   else fail_operation(operation, std::move(status).error(), effects);

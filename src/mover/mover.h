@@ -21,6 +21,9 @@
 
 namespace offpath::mover {
 
+// A put that is not done when it returns: by a StoredEffect with the same token, whatever becomes of it.
+enum class Stored { now, later };
+
 // Where frames go (src/pool).
 class Store {
  public:
@@ -32,8 +35,8 @@ class Store {
   };
   virtual ~Store() = default;
   // May this user put objects there?
-  [[nodiscard]] virtual Status admit(const std::string& pool, uid_t user) = 0;
-  [[nodiscard]] virtual Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects) = 0;
+  [[nodiscard]] virtual Status admit(const std::string& pool, uid_t user, Effects& effects) = 0;
+  [[nodiscard]] virtual Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) = 0;
   // For an update in place; Error::not_found names the keys.
   [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,
                                               const std::string& column_key, uid_t user) = 0;
@@ -83,6 +86,8 @@ class Mover {
   void finish_pulled(TimeNs now, Effects& effects);
   [[nodiscard]] bool has_pulled() const noexcept { return !pulled_.empty(); }
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  // A put that was to be done later is done, or has failed.
+  void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   // So many requests of the channel wait that no more should come.
   [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
   // Memory may have become free: gives credit to streams that wait for it.
@@ -112,7 +117,7 @@ class Mover {
   using Claim = std::pair<std::string, std::uint32_t>;  // a stream's name and rank
 
   void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream);
+  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects);
   void close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);

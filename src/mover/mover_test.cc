@@ -16,11 +16,11 @@ namespace {
 // Keeps the newest frame, as a pool that keeps one does.
 class OneFrame final : public Store {
  public:
-  Status admit(const std::string&, uid_t) override { return {}; }
-  Status put(const Place& place, FramePtr frame, TimeNs, Effects&) override {
+  Status admit(const std::string&, uid_t, Effects&) override { return {}; }
+  Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t, TimeNs, Effects&) override {
     row_keys.push_back(place.row_key);
     kept = std::move(frame);
-    return {};
+    return Stored::now;
   }
   Result<FramePtr> find(const std::string&, const std::string& row_key, const std::string&, uid_t) override {
     if (row_keys.empty() || row_keys.back() != row_key) return fail(Error::not_found, "{} is not there", row_key);

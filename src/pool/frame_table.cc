@@ -16,39 +16,50 @@ using wire::EntryKind;
 namespace {
 
 constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
+constexpr std::size_t offers_max = 1024;             // of one channel
 constexpr uid_t root = 0;
 
+// Programs may say a pool's options wherever they name it.
+std::string without_options(std::string_view pool) { return std::string(pool.substr(0, pool.find('?'))); }
 
 }  // namespace
 
 // ---- pools
 
-Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user) {
-  if (!name.starts_with("local:/"))
-    return fail(Error::unsupported, "pool \"{}\": this agent knows pools named local:/NAME", name);
+Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user, Access access) {
   auto [at, fresh] = pools_.try_emplace(name);
+  Pool& pool = at->second;
   if (fresh) {
-    at->second.user = user;
+    pool.user = user;
     ++counters_.pools;
   }
-  if (at->second.user != user && user != root)
-    return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", name, at->second.user, user);
-  return &at->second;
+  const bool reads = access == Access::read && std::ranges::find(pool.options.readers, user) != pool.options.readers.end();
+  if (pool.user != user && user != root && !reads)
+    return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}{}", name, pool.user, user,
+                access == Access::read ? ", who is not among its readers" : "");
+  return &pool;
 }
 
-Result<FrameTable::Pool*> FrameTable::existing(const std::string& name, uid_t user) {
+Result<FrameTable::Pool*> FrameTable::existing(const std::string& name, uid_t user, Access access) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return fail(Error::not_found, "there is no pool \"{}\"", name);
-  return open(name, user);
+  return open(name, user, access);
+}
+
+Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user) {
+  OFP_ASSIGN(Pool* const pool, open(name, user, Access::write));
+  pool->options = options;
+  return {};
 }
 
 Status FrameTable::admit(const std::string& pool, uid_t user) {
-  auto opened = open(pool, user);
+  auto opened = open(pool, user, Access::write);
   if (!opened) return tl::unexpected(std::move(opened).error());
   return {};
 }
 
 void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
+  ++freed_;
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
   --counters_.frames;
@@ -57,10 +68,12 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
 }
 
 // Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
-void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, Effects& effects) {
+void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects) {
   at->second.hidden = false;
   at->second.sequence = next_sequence_++;
   pool.by_sequence.emplace(at->second.sequence, at->first);
+  if (pool.options.ttl_ns > 0)
+    expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, at->first, at->second.sequence});
   serve_waiting(name, at->first, at->second.frame, effects);
 }
 
@@ -68,24 +81,81 @@ void FrameTable::keep_newest(Pool& pool, std::uint64_t keep) {
   while (keep > 0 && pool.by_sequence.size() > keep) remove(pool, pool.objects.find(pool.by_sequence.begin()->second));
 }
 
-Status FrameTable::put(const Place& place, FramePtr frame, TimeNs, Effects& effects) {
-  OFP_ASSIGN(Pool* const pool, open(place.pool, place.user));
+Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId& id) const {
+  const auto at = pools_.find(place.pool);
+  if (at == pools_.end()) return {};
+  const Pool& pool = at->second;
+  const std::uint64_t budget = pool.options.budget_bytes;
+  if (budget != 0 && bytes > budget)
+    return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", place.row_key,
+                place.column_key, bytes, place.pool, budget);
+  if (pool.options.overwrite && budget == 0) return {};
+  const auto before = pool.objects.find({place.row_key, place.column_key});
+  const bool there = before != pool.objects.end();
+  if (there && !pool.options.overwrite && (before->second.id != id || id == PutId{}))
+    return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, place.row_key,
+                place.column_key);
+  const std::uint64_t others = pool.bytes - (there ? before->second.frame->bytes : 0);
+  if (budget != 0 && others + bytes > budget)
+    return fail(Error::would_block, "pool \"{}\" has {} bytes of its budget of {} left, {} are needed", place.pool,
+                budget - std::min(budget, others), budget, bytes);
+  return {};
+}
+
+Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id) {
+  OFP_ASSIGN(Pool* const pool, open(place.pool, place.user, Access::write));
+  OFP_TRY(may_put(place, frame->bytes, id));
   Keys keys{place.row_key, place.column_key};
-  if (const auto at = pool->objects.find(keys); at != pool->objects.end()) remove(*pool, at);
+  if (const auto at = pool->objects.find(keys); at != pool->objects.end()) {
+    if (id != PutId{} && at->second.id == id) return {};
+    remove(*pool, at);
+  }
   pool->bytes += frame->bytes;
   counters_.bytes += frame->bytes;
   ++counters_.frames;
   ++counters_.puts;
-  const auto added = pool->objects.emplace(std::move(keys), Object{std::move(frame), 0, place.keep, true}).first;
+  const auto added = pool->objects.emplace(std::move(keys), Object{std::move(frame), 0, place.keep, true, id}).first;
   if (place.hidden) return {};
-  show(place.pool, *pool, added, effects);
+  show(place.pool, *pool, added, now, effects);
   keep_newest(*pool, place.keep);
   return {};
 }
 
+uid_t FrameTable::user_of(const std::string& pool) const {
+  const auto at = pools_.find(pool);
+  return at != pools_.end() ? at->second.user : root;
+}
+
+bool FrameTable::holds(const std::string& pool, const Keys& keys) const {
+  const auto at = pools_.find(pool);
+  return at != pools_.end() && at->second.objects.contains(keys);
+}
+
+std::vector<FrameTable::Held> FrameTable::held(const std::string& name) const {
+  std::vector<Held> all;
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return all;
+  for (const auto& [keys, object] : at->second.objects) all.push_back({keys, object.frame, object.keep, object.hidden});
+  return all;
+}
+
+std::optional<FrameTable::Held> FrameTable::held(const std::string& name, const Keys& keys) const {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return std::nullopt;
+  const auto object = at->second.objects.find(keys);
+  if (object == at->second.objects.end()) return std::nullopt;
+  return Held{keys, object->second.frame, object->second.keep, object->second.hidden};
+}
+
+void FrameTable::remove(const std::string& name, const Keys& keys) {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return;
+  if (const auto object = at->second.objects.find(keys); object != at->second.objects.end()) remove(at->second, object);
+}
+
 Result<FramePtr> FrameTable::find(const std::string& name, const std::string& row_key, const std::string& column_key,
                                   uid_t user) {
-  OFP_ASSIGN(Pool* const pool, existing(name, user));
+  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
   const auto at = pool->objects.find({row_key, column_key});
   if (at == pool->objects.end())
     return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, row_key, column_key);
@@ -93,7 +163,7 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
 }
 
 void FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                          TimeNs, Effects& effects) {
+                          TimeNs now, Effects& effects) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return;
   Pool& pool = at->second;
@@ -106,7 +176,7 @@ void FrameTable::end_step(const std::string& name, const std::string& row_key, s
   for (auto object = pool.objects.lower_bound({row_key, ""}); object != pool.objects.end() && object->first.first == row_key;
        ++object) {
     if (!object->second.hidden) continue;
-    show(name, pool, object, effects);
+    show(name, pool, object, now, effects);
     keep = std::max(keep, object->second.keep);
   }
   keep_newest(pool, keep);
@@ -121,7 +191,7 @@ void FrameTable::on_channel_closed(ChannelNumber channel) {
   if (at == channels_.end()) return;
   counters_.leases -= at->second.leases.size();
   channels_.erase(at);
-  counters_.waiting -= std::erase_if(waiting_, [channel](const Waiting& each) { return each.channel == channel; });
+  counters_.waiting -= std::erase_if(waiting_, [channel](const Get& each) { return each.channel == channel; });
   std::erase_if(writes_, [channel](const Write& each) { return each.channel == channel; });
 }
 
@@ -135,8 +205,16 @@ void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Ef
     writes_.erase(asked);
     return begin_write(write, at->second, std::move(fd), effects);
   }
-  at->second.offers.clear();  // one at a time: the host offers, then asks
   at->second.offers.emplace(number, std::move(fd));
+  // What is offered is named next. That many are more than a member names at a time, so the oldest was forgotten.
+  if (at->second.offers.size() > offers_max) at->second.offers.erase(at->second.offers.begin());
+}
+
+Fd FrameTable::take_offer(ChannelNumber channel, std::uint64_t number) {
+  const auto at = channels_.find(channel);
+  if (at == channels_.end()) return {};
+  const auto node = at->second.offers.extract(number);
+  return node ? std::move(node.mapped()) : Fd{};
 }
 
 void FrameTable::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -157,69 +235,89 @@ void FrameTable::on_request(ChannelNumber number, const channel::Entry& request,
 
 // ---- get
 
-void FrameTable::get(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
-  };
-  wire::PoolGet get{};
-  if (auto status = wire::decode(request.payload, get); !status) return refuse(std::move(status).error());
-  if (channel.leases.size() >= limits_.leases_max)
-    return refuse({Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some",
-                                                 channel.leases.size())});
-  ++counters_.gets;
-  Waiting waiting{number, request.ticket, std::string(get.pool), {std::string(get.row_key), std::string(get.column_key)},
-                  get.segment, deadline_after(now, get.wait_ns)};
-  if (const auto at = pools_.find(waiting.pool); at != pools_.end()) {
-    if (auto pool = open(waiting.pool, channel.user); !pool) return refuse(std::move(pool).error());
-    const auto object = at->second.objects.find(waiting.keys);
-    if (object != at->second.objects.end() && !object->second.hidden) return answer(waiting, object->second.frame, effects);
+void FrameTable::get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
+  wire::PoolGet asked{};
+  if (auto status = wire::decode(request.payload, asked); !status) {
+    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
   }
-  if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(waiting)});
+  get({.channel = number, .ticket = request.ticket, .user = channel.user, .pool = without_options(asked.pool),
+       .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = {.region = asked.segment},
+       .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)},
+      effects);
+}
+
+void FrameTable::get(Get get, Effects& effects) {
+  const auto refuse = [&](Failure failure) {
+    effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(failure)});
+  };
+  const auto channel = channels_.find(get.channel);
+  OFP_ASSERT(channel != channels_.end());
+  if (channel->second.leases.size() >= limits_.leases_max)
+    return refuse({Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some",
+                                                 channel->second.leases.size())});
+  ++counters_.gets;
+  if (const auto at = pools_.find(get.pool); at != pools_.end()) {
+    if (auto pool = open(get.pool, get.user, Access::read); !pool) return refuse(std::move(pool).error());
+    const auto object = at->second.objects.find(get.keys);
+    if (object != at->second.objects.end() && !object->second.hidden) return answer(get, object->second.frame, effects);
+  }
+  if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(get)});
   if (waiting_.size() >= limits_.waiting_max)
     return refuse({Error::too_large, fmt::format("{} requests are waiting for objects, which is the limit", waiting_.size())});
-  waiting_.push_back(std::move(waiting));
+  waiting_.push_back(std::move(get));
   ++counters_.waiting;
 }
 
-std::string FrameTable::describe_absence(const Waiting& waiting) const {
-  const auto& [row, column] = waiting.keys;
-  const auto at = pools_.find(waiting.pool);
-  if (at == pools_.end()) return fmt::format("there is no pool \"{}\"", waiting.pool);
-  if (const auto step = at->second.steps.find(row); step != at->second.steps.end())
-    return fmt::format("pool \"{}\": {} of {} ranks have ended step \"{}\"", waiting.pool, step->second.ended.size(),
-                       step->second.ranks, row);
-  if (at->second.objects.contains(waiting.keys))
-    return fmt::format("pool \"{}\": step \"{}\" has not been ended by any rank", waiting.pool, row);
-  return fmt::format("pool \"{}\" has no object ({}, {})", waiting.pool, row, column);
+std::vector<FrameTable::Get> FrameTable::take_waiting(const std::function<bool(const Get&)>& chosen) {
+  std::vector<Get> taken;
+  std::erase_if(waiting_, [&](Get& get) {
+    if (!chosen(get)) return false;
+    taken.push_back(std::move(get));
+    return true;
+  });
+  counters_.waiting -= taken.size();
+  return taken;
 }
 
-void FrameTable::answer(const Waiting& waiting, const FramePtr& frame, Effects& effects) {
-  const auto channel = channels_.find(waiting.channel);
+std::string FrameTable::describe_absence(const Get& get) const {
+  const auto& [row, column] = get.keys;
+  const auto at = pools_.find(get.pool);
+  if (at == pools_.end()) return fmt::format("there is no pool \"{}\"", get.pool);
+  if (const auto step = at->second.steps.find(row); step != at->second.steps.end())
+    return fmt::format("pool \"{}\": {} of {} ranks have ended step \"{}\"", get.pool, step->second.ended.size(),
+                       step->second.ranks, row);
+  if (at->second.objects.contains(get.keys))
+    return fmt::format("pool \"{}\": step \"{}\" has not been ended by any rank", get.pool, row);
+  return fmt::format("pool \"{}\" has no object ({}, {})", get.pool, row, column);
+}
+
+void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects) {
+  const auto channel = channels_.find(get.channel);
   if (channel == channels_.end()) return;
+  if (get.of_member && frame->bytes > get.into.length) return deliver(get, frame, effects);
   wire::Got got{.how = wire::Got::How::descriptor, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
-  if (waiting.segment == 0) {
+  if (get.into.region == 0) {
     got.lease = next_lease_++;
     channel->second.leases.emplace(got.lease, frame);
     ++counters_.leases;
-    effects.push_back(HandOverEffect{waiting.channel, waiting.ticket, frame, got});
+    effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
     return;
   }
   got.how = wire::Got::How::pushed;
   const std::uint64_t token = next_token_++;
-  transfers_.emplace(token, Transfer{waiting.channel, waiting.ticket, got, nullptr});
-  effects.push_back(mover::PushEffect{waiting.channel, mover::token_of(mover::Service::pool, token),
-                                      {{waiting.segment, 0, frame->buffer.data(), frame->bytes}}, frame});
+  transfers_.emplace(token, Transfer{get.channel, get.ticket, got, nullptr});
+  effects.push_back(mover::PushEffect{get.channel, mover::token_of(mover::Service::pool, token),
+                                      {{get.into.region, get.into.offset, frame->buffer.data(), frame->bytes}}, frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
-  const auto served = [&](const Waiting& waiting) {
-    if (waiting.keys != keys || waiting.pool != pool) return false;
-    const auto channel = channels_.find(waiting.channel);
-    if (channel == channels_.end()) return true;
-    if (auto allowed = open(pool, channel->second.user); !allowed)
-      effects.push_back(FailEffect{waiting.channel, waiting.ticket, wire::any_reply, std::move(allowed).error()});
+  const auto served = [&](const Get& get) {
+    if (get.keys != keys || get.pool != pool) return false;
+    if (auto allowed = open(pool, get.user, Access::read); !allowed)
+      effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(allowed).error()});
     else
-      answer(waiting, frame, effects);
+      answer(get, frame, effects);
     return true;
   };
   if (!waiting_.empty()) counters_.waiting -= std::erase_if(waiting_, served);
@@ -235,12 +333,13 @@ void FrameTable::on_transfer(ChannelNumber, std::uint64_t token, Status status, 
 }
 
 void FrameTable::on_time(TimeNs now, Effects& effects) {
-  const auto late = [&](const Waiting& waiting) {
-    if (waiting.deadline > now) return false;
-    effects.push_back(FailEffect{waiting.channel, waiting.ticket, wire::any_reply, {Error::timeout, describe_absence(waiting)}});
+  const auto late = [&](const Get& get) {
+    if (get.deadline > now) return false;
+    effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, {Error::timeout, describe_absence(get)}});
     return true;
   };
   counters_.waiting -= std::erase_if(waiting_, late);
+  expire(now);
   std::erase_if(writes_, [&](const Write& write) {
     if (write.deadline > now) return false;
     Failure why{Error::invalid, fmt::format("no descriptor was offered under number {}", write.offer)};
@@ -249,58 +348,91 @@ void FrameTable::on_time(TimeNs now, Effects& effects) {
   });
 }
 
+void FrameTable::expire(TimeNs now) {
+  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+    const Expiry over = std::move(expiries_.begin()->second);
+    expiries_.erase(expiries_.begin());
+    const auto at = pools_.find(over.pool);
+    if (at == pools_.end()) continue;
+    const auto object = at->second.objects.find(over.keys);
+    if (object == at->second.objects.end() || object->second.sequence != over.sequence) continue;
+    remove(at->second, object);
+    ++counters_.expired;
+  }
+}
+
 TimeNs FrameTable::next_deadline() const noexcept {
-  TimeNs next = never;
-  for (const Waiting& waiting : waiting_) next = std::min(next, waiting.deadline);
+  TimeNs next = expiries_.empty() ? never : expiries_.begin()->first;
+  for (const Get& get : waiting_) next = std::min(next, get.deadline);
   for (const Write& write : writes_) next = std::min(next, write.deadline);
   return next;
 }
 
 // ---- list, drop, write
 
-void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
-  };
-  wire::PoolList list{};
-  if (auto status = wire::decode(request.payload, list); !status) return refuse(std::move(status).error());
-  auto pool = existing(std::string(list.pool), channel.user);
-  if (!pool) return refuse(std::move(pool).error());
-  wire::Listed listed{};
+Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, uid_t user, std::string_view row_glob,
+                                                       std::string_view column_glob, std::uint64_t after,
+                                                       std::size_t bytes_max, bool& more) {
+  OFP_ASSIGN(const Pool* const pool, existing(name, user, Access::read));
+  std::vector<Item> items;
   std::size_t bytes = 0;
-  for (auto at = (*pool)->by_sequence.upper_bound(list.after); at != (*pool)->by_sequence.end(); ++at) {
-    const Object& object = (*pool)->objects.at(at->second);
+  more = false;
+  for (auto at = pool->by_sequence.upper_bound(after); at != pool->by_sequence.end() && !more; ++at) {
     const auto& [row, column] = at->second;
-    if (!glob_matches(list.row_glob, row) || !glob_matches(list.column_glob, column)) continue;
+    if (!glob_matches(row_glob, row) || !glob_matches(column_glob, column)) continue;
     bytes += 28 + row.size() + column.size();
-    if (bytes > listed_bytes_max) {
-      listed.more = true;
-      break;
-    }
-    listed.entries.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
+    more = bytes > bytes_max;
+    if (more) break;
+    const Object& object = pool->objects.at(at->second);
+    items.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
   }
-  effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed)});
+  return items;
 }
 
-void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
-  };
-  wire::PoolDrop drop{};
-  if (auto status = wire::decode(request.payload, drop); !status) return refuse(std::move(status).error());
-  auto pool = existing(std::string(drop.pool), channel.user);
-  if (!pool) return refuse(std::move(pool).error());
-  std::uint64_t dropped = 0;
-  for (auto at = (*pool)->objects.begin(); at != (*pool)->objects.end();) {
+void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
+  wire::PoolList asked{};
+  wire::Listed listed{};
+  Status status = wire::decode(request.payload, asked);
+  Result<std::vector<Item>> items;
+  if (status) {
+    items = list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after, listed_bytes_max, listed.more);
+    if (!items) status = tl::unexpected(items.error());
+  }
+  if (!status) {
+    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
+  for (const Item& item : *kept) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+  effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
+}
+
+Result<std::vector<FrameTable::Keys>> FrameTable::drop(const std::string& name, uid_t user, std::string_view row_glob,
+                                                       std::string_view column_glob) {
+  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
+  std::vector<Keys> dropped;
+  for (auto at = pool->objects.begin(); at != pool->objects.end();) {
     const auto next = std::next(at);
-    if (glob_matches(drop.row_glob, at->first.first) && glob_matches(drop.column_glob, at->first.second)) {
-      remove(**pool, at);
-      ++dropped;
+    if (glob_matches(row_glob, at->first.first) && glob_matches(column_glob, at->first.second)) {
+      dropped.push_back(at->first);
+      remove(*pool, at);
     }
     at = next;
   }
-  counters_.drops += dropped;
-  effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped}});
+  counters_.drops += dropped.size();
+  return dropped;
+}
+
+void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
+  wire::PoolDrop asked{};
+  Status status = wire::decode(request.payload, asked);
+  Result<std::vector<Keys>> dropped;
+  if (status) {
+    dropped = drop(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob);
+    if (!dropped) status = tl::unexpected(dropped.error());
+  }
+  if (status) effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped->size()}});
+  else effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
 }
 
 void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
@@ -309,8 +441,8 @@ void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelN
   };
   wire::PoolWrite write{};
   if (auto status = wire::decode(request.payload, write); !status) return refuse(std::move(status).error());
-  if (auto pool = existing(std::string(write.pool), channel.user); !pool) return refuse(std::move(pool).error());
-  Write asked{number, request.ticket, std::string(write.pool), write.offer, deadline_after(now, limits_.offer_wait_ns)};
+  if (auto pool = existing(without_options(write.pool), channel.user, Access::read); !pool) return refuse(std::move(pool).error());
+  Write asked{number, request.ticket, without_options(write.pool), write.offer, deadline_after(now, limits_.offer_wait_ns)};
   if (const auto offer = channel.offers.find(write.offer); offer != channel.offers.end()) {
     Fd fd = std::move(offer->second);
     channel.offers.erase(offer);
@@ -323,7 +455,7 @@ void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelN
 }
 
 void FrameTable::begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects) {
-  auto pool = existing(write.pool, channel.user);
+  auto pool = existing(write.pool, channel.user, Access::read);
   if (!pool) {
     effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
     return;

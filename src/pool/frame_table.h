@@ -1,12 +1,15 @@
-// Frames in memory by (pool, row, column): what `local:` pools are for now. Requests for an object that is not
-// there yet wait here until it is stored or their deadline passes.
+// Frames in memory by (pool, row, column): what this agent holds of its pools. Requests for an object that is not there yet
+// wait here until it is stored or their deadline passes. Which rows belong here is not its business (pools.h).
 //
-// A pool belongs to the user whose stream or request named it first; another user gets Error::denied.
+// A pool belongs to the user whose stream or request named it first; another user gets Error::denied, unless the pool's
+// options name him as a reader, who may get and list.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -16,6 +19,7 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/pool_name.h"
 
 namespace offpath::pool {
 
@@ -24,11 +28,17 @@ using mover::Effects;
 using mover::FramePtr;
 
 struct FrameTableCounters {
-  std::uint64_t pools = 0, frames = 0, bytes = 0, puts = 0, gets = 0, drops = 0, waiting = 0, leases = 0;
+  std::uint64_t pools = 0, frames = 0, bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0, waiting = 0, leases = 0;
   std::uint64_t written_bytes = 0;
 };
 
-class FrameTable final : public mover::Store {
+// The same put again, from a member whose answer was lost, does nothing. {0, 0}: one that nobody repeats.
+struct PutId {
+  std::uint64_t writer = 0, number = 0;
+  bool operator==(const PutId&) const = default;
+};
+
+class FrameTable {
  public:
   struct Limits {
     std::size_t waiting_max = 65536;
@@ -37,19 +47,73 @@ class FrameTable final : public mover::Store {
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
 
-  // ---- Store
-  [[nodiscard]] Status admit(const std::string& pool, uid_t user) override;
-  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects) override;
-  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key,
-                                      const std::string& column_key, uid_t user) override;
+  using Place = mover::Store::Place;  // whose pool is a name without options
+  using Keys = std::pair<std::string, std::string>;  // row, column
+
+  // What a pool's options say of objects here; before that it has those of a pool without.
+  [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
+  [[nodiscard]] Status admit(const std::string& pool, uid_t user);
+  // Error::would_block: the pool's budget is used up. Error::too_large: it never fits. Error::exists: no overwriting.
+  [[nodiscard]] Status may_put(const Place& place, std::uint64_t bytes, const PutId& id) const;
+  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {});
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                                      uid_t user);
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                TimeNs now, Effects& effects) override;
+                TimeNs now, Effects& effects);
+
+  // A request for an object, and where it is to go: to a program, mapped or in a segment of it, or to another member.
+  struct Get {
+    ChannelNumber channel = 0;
+    std::uint64_t ticket = 0;
+    uid_t user = 0;
+    std::string pool;
+    Keys keys;
+    wire::BufferRef into{};      // region 0: its descriptor
+    bool of_member = false;      // what does not fit `into` is delivered
+    std::string reader{};        // the member
+    std::uint64_t delivery = 0;  // its number for it
+    std::int64_t wait_ns = 0;
+    TimeNs deadline = never;
+  };
+  void get(Get get, Effects& effects);
+  // The object is this one, wherever it was.
+  void answer(const Get& get, const FramePtr& frame, Effects& effects);
+  // Sends an object to a member that has no room prepared for it; answers the get.
+  std::function<void(const Get& get, FramePtr frame, Effects& effects)> deliver;
+
+  struct Item {
+    std::uint64_t sequence, bytes, rows;
+    std::string row, column;
+  };
+  // Those after `after` in the order of storing, about `bytes_max` bytes of them; `more` says whether there are others.
+  [[nodiscard]] Result<std::vector<Item>> list(const std::string& pool, uid_t user, std::string_view row_glob,
+                                               std::string_view column_glob, std::uint64_t after, std::size_t bytes_max,
+                                               bool& more);
+  [[nodiscard]] Result<std::vector<Keys>> drop(const std::string& pool, uid_t user, std::string_view row_glob,
+                                               std::string_view column_glob);
+  [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
+  [[nodiscard]] bool holds(const std::string& pool, const Keys& keys) const;
+  // Every object of a pool, hidden ones too.
+  struct Held {
+    Keys keys;
+    FramePtr frame;
+    std::uint64_t keep;
+    bool hidden;
+  };
+  [[nodiscard]] std::vector<Held> held(const std::string& pool) const;
+  [[nodiscard]] std::optional<Held> held(const std::string& pool, const Keys& keys) const;
+  void remove(const std::string& pool, const Keys& keys);
+  // Takes requests of programs that wait for objects out of the table, those `chosen`.
+  [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
+  // Grows whenever bytes of a pool become free.
+  [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
 
   // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects);
+  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);  // none, if it has not come
   void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, Effects& effects);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
@@ -64,12 +128,12 @@ class FrameTable final : public mover::Store {
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
-  using Keys = std::pair<std::string, std::string>;  // row, column
   struct Object {
     FramePtr frame;
     std::uint64_t sequence;  // 0 while hidden
     std::uint64_t keep;      // as its stream said
     bool hidden;             // until its step has ended on all ranks
+    PutId id;
   };
   struct Step {
     std::set<std::uint32_t> ended;
@@ -81,19 +145,17 @@ class FrameTable final : public mover::Store {
     std::map<std::uint64_t, Keys> by_sequence;  // those readers see, in the order in which they came to
     std::map<std::string, Step> steps;  // not ended on all ranks yet
     std::uint64_t bytes = 0;
+    PoolOptions options;
   };
-  struct Waiting {
-    ChannelNumber channel;
-    std::uint64_t ticket;
+  struct Expiry {
     std::string pool;
     Keys keys;
-    wire::RegionId segment;
-    TimeNs deadline;
+    std::uint64_t sequence;  // of the object that is meant: another may have come under its keys
   };
   struct Channel {
     uid_t user = 0;
     std::unordered_map<std::uint64_t, FramePtr> leases;
-    std::unordered_map<std::uint64_t, Fd> offers;
+    std::map<std::uint64_t, Fd> offers;  // by number, which grows
   };
   // The request comes through the ring, its descriptor over the socket: either may be seen first. One for each channel.
   struct Write {
@@ -110,27 +172,30 @@ class FrameTable final : public mover::Store {
     std::shared_ptr<std::uint64_t> written;
   };
 
-  [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user);
-  [[nodiscard]] Result<Pool*> existing(const std::string& name, uid_t user);
-  void get(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
+  enum class Access { read, write };
+  [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
+  [[nodiscard]] Result<Pool*> existing(const std::string& name, uid_t user, Access access);
+  void get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects);
-  void answer(const Waiting& waiting, const FramePtr& frame, Effects& effects);
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
+  void expire(TimeNs now);
   void remove(Pool& pool, std::map<Keys, Object>::iterator at);
-  void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, Effects& effects);
+  void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
-  [[nodiscard]] std::string describe_absence(const Waiting& waiting) const;
+  [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   Limits limits_;
   std::map<std::string, Pool> pools_;
   std::unordered_map<ChannelNumber, Channel> channels_;
-  std::vector<Waiting> waiting_;
+  std::vector<Get> waiting_;
+  std::multimap<TimeNs, Expiry> expiries_;
   std::vector<Write> writes_;  // that wait for their descriptors
   std::unordered_map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
+  std::uint64_t freed_ = 0;
   FrameTableCounters counters_;
 };
 

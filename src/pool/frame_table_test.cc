@@ -233,7 +233,64 @@ TEST_F(FrameTableTest, UnknownThingsAreNamed) {
   EXPECT_EQ(table_.next_deadline(), second_ns);
   table_.on_time(second_ns, effects_);
   EXPECT_EQ(only<mover::FailEffect>()->failure.message, "no descriptor was offered under number 9");
-  EXPECT_EQ(table_.admit("remote:/x", owner).error().code, Error::unsupported);
+}
+
+TEST_F(FrameTableTest, ABudgetHoldsBackWhatDoesNotFitYetAndRefusesWhatNeverWill) {
+  PoolOptions options;
+  options.budget_bytes = 8192;
+  ASSERT_TRUE(table_.define("local:/p", options, owner));
+  put("a", "", 4096);
+  put("b", "", 4096);
+  const FrameTable::Place place{"local:/p", "c", "", owner, 0, false};
+  EXPECT_EQ(table_.put(place, frame(8193), 0, effects_).error().message,
+            "object (c, ) has 8193 bytes, pool \"local:/p\" has a budget of 8192 on each member");
+  EXPECT_EQ(table_.put(place, frame(1), 0, effects_).error().code, Error::would_block);
+  put("a", "", 4000);  // in the place of one
+  const std::uint64_t freed = table_.freed();
+  ASSERT_EQ(table_.drop("local:/p", owner, "a", "").value().size(), 1u);
+  EXPECT_NE(table_.freed(), freed);
+  EXPECT_TRUE(table_.put(place, frame(4096), 0, effects_));
+}
+
+TEST_F(FrameTableTest, WithoutOverwritingTheSamePutAgainIsTheSamePut) {
+  PoolOptions options;
+  options.overwrite = false;
+  ASSERT_TRUE(table_.define("local:/p", options, owner));
+  const FrameTable::Place place{"local:/p", "a", "", owner, 0, false};
+  ASSERT_TRUE(table_.put(place, frame(8), 0, effects_, {7, 1}));
+  EXPECT_TRUE(table_.put(place, frame(8), 0, effects_, {7, 1}));
+  EXPECT_EQ(table_.put(place, frame(8), 0, effects_, {7, 2}).error().message,
+            "pool \"local:/p\" has an object (a, ) already, and overwrite=no");
+  EXPECT_EQ(table_.put(place, frame(8), 0, effects_).error().code, Error::exists);
+  EXPECT_EQ(table_.counters().puts, 1u);
+}
+
+TEST_F(FrameTableTest, ObjectsLiveAsLongAsTheirPoolSays) {
+  PoolOptions options;
+  options.ttl_ns = second_ns;
+  ASSERT_TRUE(table_.define("local:/p", options, owner));
+  const FrameTable::Place place{"local:/p", "a", "", owner, 0, false};
+  ASSERT_TRUE(table_.put(place, frame(8), 100, effects_));
+  ASSERT_TRUE(table_.put(place, frame(8), 200, effects_));  // a new life
+  EXPECT_EQ(table_.next_deadline(), 100 + second_ns);
+  table_.on_time(100 + second_ns, effects_);
+  EXPECT_EQ(rows("", "").size(), 1u);
+  table_.on_time(200 + second_ns, effects_);
+  EXPECT_TRUE(rows("", "").empty());
+  EXPECT_EQ(table_.counters().expired, 1u);
+}
+
+TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
+  PoolOptions options;
+  options.readers = {other};
+  ASSERT_TRUE(table_.define("local:/p", options, owner));
+  put("a", "b");
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0}, stranger);
+  EXPECT_NE(only<mover::HandOverEffect>(), nullptr);
+  effects_.clear();
+  ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""}, stranger);
+  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::denied);
+  EXPECT_EQ(table_.put({"local:/p", "c", "", other, 0, false}, frame(8), 0, effects_).error().code, Error::denied);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void fields(auto& way, Is<OpenStream> auto& m) {
   way.choice(m.destination, Destination::serialised, "destination");
   way(m.rows_max, m.keep, m.ranks, m.rank);
   way.text(m.name, name_bytes_max, "the stream's name");
-  way.text(m.pool, name_bytes_max, "the pool's name");
+  way.text(m.pool, pool_bytes_max, "the pool's name");
   way.bytes(m.schema);
 }
 
@@ -105,7 +105,7 @@ void fields(auto& way, Is<NeedCredit> auto& m) {
 
 void fields(auto& way, Is<PoolGet> auto& m) {
   way.begins("get");
-  way.text(m.pool, name_bytes_max, "the pool's name");
+  way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.row_key, key_bytes_max, row_key);
   way.text(m.column_key, key_bytes_max, column_key);
   way(m.wait_ns, m.segment);
@@ -113,7 +113,7 @@ void fields(auto& way, Is<PoolGet> auto& m) {
 
 // What lists and drops choose by.
 void globs(auto& way, auto& m) {
-  way(m.pool);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.row_glob, key_bytes_max, "the row pattern");
   way.text(m.column_glob, key_bytes_max, "the column pattern");
 }
@@ -131,12 +131,70 @@ void fields(auto& way, Is<PoolDrop> auto& m) {
 
 void fields(auto& way, Is<PoolWrite> auto& m) {
   way.begins("write");
-  way(m.pool, m.offer);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way(m.offer);
 }
 
 void fields(auto& way, Is<Release> auto& m) {
   way.begins("release");
   way(m.lease);
+}
+
+// Where an object lies that an agent is to pull.
+void object_at(auto& way, BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
+void object_at(auto& way, const BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
+
+// The object that a request of a member is about.
+void keys(auto& way, auto& m) {
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.row_key, key_bytes_max, row_key);
+  way.text(m.column_key, key_bytes_max, column_key);
+}
+
+void fields(auto& way, Is<PeerPut> auto& m) {
+  way.begins("put of a member");
+  way(m.user, m.writer, m.number, m.rows, m.keep, m.arrow, m.hidden, m.moved, m.offer);
+  object_at(way, m.object);
+  keys(way, m);
+}
+
+void fields(auto& way, Is<PeerGet> auto& m) {
+  way.begins("get of a member");
+  way(m.user, m.wait_ns, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+  keys(way, m);
+}
+
+void fields(auto& way, Is<PeerDeliver> auto& m) {
+  way.begins("delivery of a member");
+  way(m.delivery, m.rows, m.arrow, m.offer);
+  object_at(way, m.object);
+}
+
+void fields(auto& way, Is<PeerList> auto& m) {
+  way.begins("list of a member");
+  way(m.user, m.after);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerDrop> auto& m) {
+  way.begins("drop of a member");
+  way(m.user);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerStepEnd> auto& m) {
+  way.begins("end of step of a member");
+  way(m.user, m.rank, m.ranks);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.row_key, key_bytes_max, row_key);
+}
+
+void fields(auto& way, Is<PeerDefine> auto& m) {
+  way.begins("definition of a member");
+  way(m.user);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
 }
 
 void fields(auto& way, Is<PostTable> auto& m) {
@@ -190,7 +248,7 @@ void fields(auto& way, Is<Probed> auto& m) {
 
 void fields(auto& way, Is<Got> auto& m) {
   way.begins("got");
-  way.choice(m.how, Got::How::needs_segment, "way");
+  way.choice(m.how, Got::How::delivered, "way");
   way(m.arrow, m.lease, m.length, m.rows);
 }
 

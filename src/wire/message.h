@@ -34,6 +34,13 @@ enum class EntryKind : std::uint8_t {
   pool_write = 14,
   release = 15,
   member_table = 16,
+  peer_put = 17,
+  peer_get = 18,
+  peer_deliver = 19,
+  peer_list = 20,
+  peer_drop = 21,
+  peer_step_end = 22,
+  peer_define = 23,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -47,6 +54,7 @@ enum class ReplyKind : std::uint8_t {
 
 inline constexpr std::size_t key_bytes_max = 255;
 inline constexpr std::size_t name_bytes_max = 255;
+inline constexpr std::size_t pool_bytes_max = 1024;  // of a pool's name with its options
 inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
 inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
 inline constexpr std::uint32_t set_buffers_max = 64;   // of each
@@ -186,6 +194,63 @@ struct PostTable {
   BufferRef table;
 };
 
+// Agent to agent, for a pool they share: the asking one acts for `user`. `pool` is its name with its options, so that
+// the one asked need not have heard of it. All of them are served from what the one asked holds itself.
+struct PeerPut {
+  std::uint64_t user;
+  std::uint64_t writer;   // process and number of the put: the same again is the same put, whose answer was lost
+  std::uint64_t number;
+  std::uint64_t rows;
+  std::uint64_t keep;     // as of OpenStream
+  bool arrow;
+  bool hidden;            // until its step has ended on all ranks
+  bool moved;             // from an owner before: an object that is there already is newer
+  std::uint64_t offer;    // not 0: the bytes are in the descriptor of that number
+  BufferRef object;       // where the bytes are, or how many
+  std::string_view pool, row_key, column_key;
+};
+
+// Answered by Got: `pushed`, if the object fitted the inbox and lies there; `delivered`, if it was delivered under
+// `delivery` by a PeerDeliver, for which the one asked was the asking one.
+struct PeerGet {
+  std::uint64_t user;
+  std::int64_t wait_ns;
+  std::uint64_t delivery;
+  BufferRef inbox;
+  std::string_view reader;  // the asking member
+  std::string_view pool, row_key, column_key;
+};
+
+struct PeerDeliver {
+  std::uint64_t delivery;
+  std::uint64_t rows;
+  bool arrow;
+  std::uint64_t offer;
+  BufferRef object;
+};
+
+struct PeerList {  // Listed
+  std::uint64_t user;
+  std::uint64_t after;
+  std::string_view pool, row_glob, column_glob;
+};
+
+struct PeerDrop {  // Done: how many rows it is the first owner of
+  std::uint64_t user;
+  std::string_view pool, row_glob, column_glob;
+};
+
+struct PeerStepEnd {
+  std::uint64_t user;
+  std::uint32_t rank, ranks;
+  std::string_view pool, row_key;
+};
+
+struct PeerDefine {
+  std::uint64_t user;  // whose pool it is
+  std::string_view pool;
+};
+
 // ---- what lies in memory that a request names
 
 // One member of a group of agents, as one of them knows it (docs/group.md).
@@ -225,7 +290,7 @@ struct Probed {
 };
 
 struct Got {
-  enum class How : std::uint8_t { descriptor, pushed, needs_segment } how;
+  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered } how;
   bool arrow;
   std::uint64_t lease;   // to be released; 0: none
   std::uint64_t length;  // bytes of the object
@@ -254,7 +319,8 @@ struct Done {
 
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
-  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) \
+  X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

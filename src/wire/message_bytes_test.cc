@@ -35,6 +35,11 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PoolList{"p", "*", "a?", 12}), "01007001002a0200613f0c00000000000000");
   EXPECT_EQ(bytes_of_message(PoolDrop{"p", "*", ""}), "01007001002a0000");
   EXPECT_EQ(bytes_of_message(PoolWrite{"p", 3}), "0100700300000000000000");
+  EXPECT_EQ(bytes_of_message(PeerDefine{5, "p"}), "0500000000000000010070");
+  EXPECT_EQ(bytes_of_message(PeerStepEnd{5, 1, 2, "p", "r"}), "05000000000000000100000002000000010070010072");
+  EXPECT_EQ(bytes_of_message(PeerDrop{5, "p", "*", ""}), "050000000000000001007001002a0000");
+  EXPECT_EQ(bytes_of_message(PeerDeliver{1, 2, true, 3, {.region = 4, .generation = 5, .offset = 6, .length = 7}}),
+            "01000000000000000200000000000000010300000000000000040000000500000006000000000000000700000000000000");
   EXPECT_EQ(bytes_of_message(Release{77}), "4d00000000000000");
   EXPECT_EQ(bytes_of_message(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 3}}),
             "010000800000000040000000000000000300000000000000");

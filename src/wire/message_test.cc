@@ -134,6 +134,34 @@ TEST(Message, MovesAndPools) {
   EXPECT_EQ(there_and_back(Release{77}, kept).lease, 77u);
 }
 
+TEST(Message, OfMembersForTheirPools) {
+  std::vector<std::byte> kept;
+  const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
+  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
+  EXPECT_EQ(put.writer, 7u);
+  EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
+  EXPECT_EQ(put.offer, 11u);
+  EXPECT_EQ(put.object.offset, 64u);
+  EXPECT_EQ(put.pool, "hash:/p?replicas=2");
+  const auto get = there_and_back(PeerGet{1000, -1, 5, at, "dpu1", "hash:/p", "r", "c"}, kept);
+  EXPECT_EQ(get.wait_ns, -1);
+  EXPECT_EQ(get.reader, "dpu1");
+  EXPECT_EQ(get.inbox.length, 9u);
+  const auto delivery = there_and_back(PeerDeliver{5, 6, true, 0, at}, kept);
+  EXPECT_EQ(delivery.rows, 6u);
+  EXPECT_EQ(delivery.object.region, segment_flag | 1);
+  EXPECT_EQ(there_and_back(PeerList{1000, 12, "hash:/p", "*", ""}, kept).after, 12u);
+  EXPECT_EQ(there_and_back(PeerDrop{1000, "hash:/p", "*", "c"}, kept).column_glob, "c");
+  EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
+  EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
+  PeerPut long_name = put;
+  const std::string name(pool_bytes_max + 1, 'p');
+  long_name.pool = name;
+  PeerPut refused{};
+  EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
+            "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");
+}
+
 TEST(Message, Replies) {
   std::vector<std::byte> kept;
   const auto failed = there_and_back(Failed{2, Error::stale, "range 3 is gone"}, kept);

@@ -13,52 +13,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from agent_process import AgentProcess, until
-
-DEAD_AFTER_S = 2
-PATIENCE_S = 20 * DEAD_AFTER_S  # of what has to happen some time
-
-
-class Group:
-    """Agents of one group below a directory, each at a Unix socket of its own, or at a port where there is a key."""
-
-    def __init__(self, directory: Path, key: Path | None = None) -> None:
-        self.directory, self.key = directory, key
-        self.running: dict[str, AgentProcess] = {}
-
-    def address(self, name: str) -> str:
-        return self.running[name].ready["address"] if self.key else f"unix:{self.directory}/{name}/agent.sock"
-
-    def start(self, name: str, *arguments: str) -> AgentProcess:
-        (self.directory / name).mkdir(exist_ok=True)
-        listen = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key)] if self.key else ["--listen", self.address(name)]
-        given = ["--name", name, "--http", "127.0.0.1:0", "--set", f"group.dead_after={DEAD_AFTER_S}s"]
-        self.running[name] = AgentProcess(self.directory / name, [*given, *listen, *arguments])
-        return self.running[name]
-
-    def start_by_list(self, *names: str) -> None:
-        everybody = ",".join(self.address(name) for name in names)
-        for name in names:
-            self.start(name, "--set", f"group.members={everybody}")
-
-    def members(self, name: str) -> dict[str, dict[str, Any]]:
-        """What an agent knows of all, itself included, by name."""
-        return {member["name"]: member for member in self.running[name].status()["members"]}
-
-    def states(self, name: str) -> dict[str, str]:
-        return {other: member["state"] for other, member in self.members(name).items()}
-
-    def all_know(self, among: list[str], states: dict[str, str]) -> bool:
-        return all(self.states(name) == states for name in among)
-
-    def stop_all(self) -> None:
-        for agent in self.running.values():
-            if agent.process.poll() is None:
-                agent.process.kill()
-                agent.process.wait()
+from agent_group import DEAD_AFTER_S, PATIENCE_S, Group
+from agent_process import until
 
 
 @pytest.fixture

@@ -83,6 +83,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   OFP_ASSERT(agent.dispatcher().channels().empty());
   OFP_ASSERT(agent.dispatcher().mover().counters().promised_bytes == 0);
   OFP_ASSERT(agent.dispatcher().mover().counters().operations == 0);
-  OFP_ASSERT(agent.dispatcher().pools().counters().leases == 0);
+  OFP_ASSERT(agent.dispatcher().pools().table().counters().leases == 0);
   return 0;
 }

@@ -285,12 +285,12 @@ class World {
     EXPECT_EQ(dispatcher.mover().counters().streams_open, 0u);
     EXPECT_EQ(dispatcher.mover().counters().operations, 0u);
     EXPECT_EQ(dispatcher.mover().counters().promised_bytes, 0u) << "credit was lost";
-    EXPECT_EQ(dispatcher.pools().counters().waiting, 0u);
-    EXPECT_EQ(dispatcher.pools().counters().leases, 0u);
+    EXPECT_EQ(dispatcher.pools().table().counters().waiting, 0u);
+    EXPECT_EQ(dispatcher.pools().table().counters().leases, 0u);
     std::uint64_t held = 0;
     for (const auto& pool : dispatcher.pools().pools()) held += pool.bytes;
     EXPECT_GE(dispatcher.buffers().used_bytes(), held);
-    EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().counters().frames * page_bytes) << "memory was lost";
+    EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().table().counters().frames * page_bytes) << "memory was lost";
   }
 
   SeededRandom random_;

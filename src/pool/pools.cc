@@ -1,0 +1,243 @@
+#include "pool/pools.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pool/placement.h"
+#include "wire/cursor.h"
+
+namespace offpath::pool {
+
+using mover::FailEffect;
+using wire::EntryKind;
+
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room)
+    : options_(options), buffers_(std::move(buffers)), room_(std::move(room)), table_(options.table), alive_{""} {
+  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
+}
+
+void Pools::set_self(std::string name, std::uint64_t process) {
+  self_ = std::move(name);
+  process_ = process;
+  alive_ = {self_};
+}
+
+PoolsCounters Pools::counters() const {
+  PoolsCounters all = counters_;
+  all.puts_waiting = puts_.size();
+  all.pulls_waiting = waiting_.size();
+  return all;
+}
+
+std::vector<Pools::PoolStatus> Pools::pools() const {
+  std::vector<PoolStatus> all;
+  for (const FrameTable::PoolStatus& held : table_.pools()) {
+    const auto known = definitions_.find(held.name);
+    const std::string text = known != definitions_.end() ? known->second.name.text() : held.name;
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, text.substr(std::min(text.size(), held.name.size() + 1)),
+                   known != definitions_.end() ? known->second.members.size() : 1});
+  }
+  return all;
+}
+
+// ---- which pools there are, and who has their rows
+
+Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
+  if (const auto known = definitions_.find(text); known != definitions_.end()) return &known->second;
+  OFP_ASSIGN(const PoolName name, parse_pool_name(text));
+  const auto known = definitions_.find(name.name);
+  if (known == definitions_.end()) return nullptr;
+  if (name.has_options && name.options != known->second.name.options)
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second.name.text());
+  return &known->second;
+}
+
+Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user, bool tell_others, Effects& effects) {
+  OFP_ASSIGN(const Definition* const known, find_definition(text));
+  if (known != nullptr) return known;
+  Definition made;
+  OFP_ASSIGN(made.name, parse_pool_name(text));
+  made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
+  made.before = made.members;
+  OFP_TRY(table_.define(made.name.name, made.name.options, user));
+  const Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
+  if (definition.name.policy == Policy::local) return &definition;
+  if (tell_others) spread(definition, user, now_, effects);
+  for (auto& [number, remote] : gets_)  // that waited for somebody to make the pool
+    if (remote.get.pool == definition.name.name && remote.asking == 0) due(remote.retry_at = now_);
+  return &definition;
+}
+
+bool Pools::is_elsewhere(const Definition& definition) const noexcept {
+  return definition.name.policy != Policy::local && (definition.members.size() != 1 || definition.members.front() != self_);
+}
+
+std::vector<std::string> Pools::owners(const Definition& definition, std::string_view row) const {
+  return owners_of(definition.name.policy, definition.name.options.replicas, row, definition.members);
+}
+
+void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects) {
+  now_ = now;
+  std::vector<std::string> newcomers;
+  for (const std::string& member : alive)
+    if (member != self_ && (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
+      newcomers.push_back(member);
+  if (alive == alive_ && newcomers.empty()) return;
+  alive_ = std::move(alive);
+  for (auto& [name, definition] : definitions_) {
+    if (definition.name.policy == Policy::local) continue;
+    definition.before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+  }
+  for (const auto& [name, definition] : definitions_) {
+    if (newcomers.empty() || definition.name.policy == Policy::local) continue;
+    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.name.text(),
+             .owners = newcomers};
+    start(std::move(tell), now, effects);
+  }
+  plan_moves(anew);
+  for (auto& [number, put] : puts_) {
+    if (put.what != Put::What::definition && !put.moves) {
+      const auto at = definitions_.find(put.place.pool);
+      if (at != definitions_.end()) put.owners = owners(at->second, put.place.row_key);
+    }
+    for (const std::string& member : anew) put.done.erase(member);
+    due(put.retry_at = now);
+  }
+  replan_gets(now, effects);
+  on_time(now, effects);
+}
+
+// ---- asking
+
+std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
+                         Compose compose, Effects& effects) {
+  const std::uint64_t number = next_number_++;
+  effects.push_back(mover::AskEffect{mover::token_of(mover::Service::peers, number), asking.member, kind, deadline,
+                                     std::move(object), inbox_bytes, std::move(compose)});
+  askings_.emplace(number, std::move(asking));
+  return number;
+}
+
+void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto node = askings_.extract(mover::number_of(token));
+  if (!node) return;  // not wanted any more
+  const Asking& asked = node.mapped();
+  const auto status = [&]() -> Status {
+    if (!answer) return tl::unexpected(answer.error());
+    return {};
+  };
+  switch (asked.kind) {
+    case Asking::Kind::put: return on_put_answer(asked.number, asked.member, status(), now, effects);
+    case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
+    case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+    case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
+  }
+}
+
+void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
+  effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(failure)});
+}
+
+// Whether asking again, or another member, may end otherwise.
+bool Pools::may_pass(Error code) noexcept {
+  switch (code) {
+    case Error::peer_lost: case Error::timeout: case Error::closed: case Error::would_block: case Error::cancelled:
+    case Error::not_found: case Error::no_memory:
+      return true;
+    default: return false;
+  }
+}
+
+// ---- requests of programs
+
+void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
+  channels_[channel].user = user;
+  table_.on_channel_open(channel, user);
+}
+
+void Pools::on_channel_closed(ChannelNumber channel) {
+  channels_.erase(channel);
+  table_.on_channel_closed(channel);
+  std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
+  std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
+  std::erase_if(waiting_, [channel](const Incoming& each) { return each.channel == channel; });
+  for (auto at = incoming_.begin(); at != incoming_.end();) {
+    // Nothing is pulled into their buffers any more; a job that reads a descriptor has its own hold on them.
+    if (at->second.channel == channel) {
+      reserved_[at->second.place.pool] -= at->second.bytes;
+      at = incoming_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto kind = static_cast<EntryKind>(request.kind);
+  if (kind == EntryKind::release) return table_.on_request(channel, request, now, effects);
+  // All of them begin with the pool's name.
+  wire::Reader reader(request.payload);
+  const std::string_view text = reader.take_text();
+  auto known = find_definition(text);
+  // A get that says the options makes the pool, so that it can wait for its objects at the right member.
+  if (known && *known == nullptr && kind == EntryKind::pool_get && text.find('?') != std::string_view::npos)
+    known = define(text, channels_.at(channel).user, true, effects);
+  if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
+  const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
+  if (local) return table_.on_request(channel, request, now, effects);
+  switch (kind) {
+    case EntryKind::pool_get: return get(channel, request, now, effects);
+    case EntryKind::pool_list: return gather(channel, request, false, now, effects);
+    case EntryKind::pool_drop: return gather(channel, request, true, now, effects);
+    case EntryKind::pool_write:
+      return refuse(channel, request.ticket,
+                    {Error::unsupported, fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
+                    effects);
+    default: OFP_ASSERT(!"a request of another service");
+  }
+}
+
+// ---- time and completions
+
+void Pools::on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  now_ = now;
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(channel, token, std::move(status), effects);
+  on_job(token, std::move(status), now, effects);
+}
+
+void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  now_ = now;
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
+  auto node = incoming_.extract(mover::number_of(token));
+  if (!node) return;
+  reserved_[node.mapped().place.pool] -= node.mapped().bytes;
+  arrived(std::move(node.mapped()), status, now, effects);
+}
+
+void Pools::on_time(TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.on_time(now, effects);
+  const bool freed = std::exchange(freed_seen_, table_.freed()) != table_.freed();
+  next_ = never;
+  std::vector<std::uint64_t> ready;
+  for (const auto& [number, put] : puts_)
+    if (freed || put.retry_at <= now || put.deadline <= now) ready.push_back(number);
+  for (const std::uint64_t number : ready) work(number, now, effects);
+  ready.clear();
+  for (const auto& [number, remote] : gets_)
+    if (remote.asking == 0 && (remote.retry_at <= now || remote.get.deadline <= now)) ready.push_back(number);
+  for (const std::uint64_t number : ready) ask_next(number, now, effects);
+  admit_incoming(now, effects);
+  start_moves(now, effects);
+  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, put.deadline));
+  for (const auto& [number, remote] : gets_)
+    if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
+  for (const Incoming& each : waiting_)
+    if (each.offer != 0) due(each.offer_until);
+}
+
+TimeNs Pools::next_deadline() const noexcept { return std::min(next_, table_.next_deadline()); }
+
+}  // namespace offpath::pool

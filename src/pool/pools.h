@@ -1,0 +1,264 @@
+// Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read pool_name.h
+// and placement.h first. What this agent holds itself is in frame_table.h.
+//
+//   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it   pools_put.cc
+//   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled            pools_get.cc
+//   list, drop    asked of all members, and put together                                                              pools_gather.cc
+//   what other members ask of this one                                                                                 pools_serve.cc
+//   rows whose owners change when members come and go                                                                  pools_move.cc
+//
+// A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
+// agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
+// are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/ring.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+#include "pool/frame_table.h"
+#include "pool/pool_name.h"
+
+namespace offpath::pool {
+
+struct PoolsOptions {
+  FrameTable::Limits table;
+  TimeNs put_wait_ns = 30 * second_ns;         // until a put whose owners cannot be reached, or are full, has failed
+  TimeNs ask_wait_ns = 5 * second_ns;          // for an answer to what is answered at once
+  TimeNs retry_ns = 50 * millisecond_ns;       // between attempts at one member
+  std::uint32_t moves_max = 16;                // rows under way to new owners at a time
+};
+
+struct PoolsCounters {
+  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
+  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
+  std::uint64_t retries = 0, moved_rows = 0, puts_waiting = 0, pulls_waiting = 0;
+};
+
+struct Answer {
+  wire::ReplyKind kind{};
+  std::vector<std::byte> payload{};
+  Bytes inbox{};
+};
+
+class Pools final : public mover::Store {
+ public:
+  // `room` says whether so many bytes of memory may be taken for objects of other members.
+  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room);
+
+  // Whose agent this is, and a number of this process, before anything else is asked of it.
+  void set_self(std::string name, std::uint64_t process);
+  // The members that live, sorted, this one among them. `anew`: those that lived before too, as another process.
+  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects);
+
+  // ---- Store
+  [[nodiscard]] Status admit(const std::string& pool, uid_t user, Effects& effects) override;
+  [[nodiscard]] Result<mover::Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
+                                          Effects& effects) override;
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                                      uid_t user) override;
+  void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                Effects& effects) override;
+
+  // ---- requests of programs and of members
+  void on_channel_open(ChannelNumber channel, uid_t user);
+  void on_channel_closed(ChannelNumber channel);
+  void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  // `is_member`: the channel is one of an agent of this agent's user.
+  void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects);
+  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, TimeNs now, Effects& effects);
+
+  // ---- completions
+  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
+  // Also when memory may have become free.
+  void on_time(TimeNs now, Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
+  [[nodiscard]] PoolsCounters counters() const;
+  struct PoolStatus {
+    std::string name;
+    uid_t user;
+    std::uint64_t frames, bytes, rows;
+    std::string options;
+    std::size_t members;
+  };
+  [[nodiscard]] std::vector<PoolStatus> pools() const;
+
+ private:
+  struct Definition {
+    PoolName name;
+    std::vector<std::string> members;  // that live
+    std::vector<std::string> before;   // those before the last change
+  };
+  // One thing that several members are to have.
+  struct Put {
+    enum class What { object, step_end, definition } what = What::object;
+    Place place{};
+    std::string text{};  // the pool's name with its options
+    FramePtr frame{};  // the object
+    std::uint32_t rank = 0, ranks = 0;
+    std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
+    bool moves = false;             // to new owners, because members changed
+    bool drop_after = false;        // and does not stay here
+    std::uint64_t number = 0;       // of this process's puts
+    std::vector<std::string> owners{};  // that are to have it
+    std::set<std::string> done{}, asked{};
+    TimeNs retry_at = never, deadline = never;
+    Failure last{Error::timeout, "its owners did not answer in time"};
+  };
+  struct RemoteGet {
+    FrameTable::Get get;
+    std::string text;
+    std::vector<std::string> tried;  // owners that had it not, or did not answer
+    std::uint64_t asking = 0;        // the token's number; 0: none
+    std::string owner;               // that is asked
+    FramePtr delivered;
+    TimeNs retry_at = never;
+    Failure last{Error::timeout, ""};
+  };
+  struct Gather {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    uid_t user;
+    bool drops;
+    std::string pool{}, text{}, row_glob{}, column_glob{};
+    std::size_t asked = 0;
+    bool found = false;  // some member knows the pool
+    std::map<FrameTable::Keys, FrameTable::Item> items{};
+    std::uint64_t dropped = 0;
+    std::optional<Failure> failure{};
+  };
+  // What was asked of a member, by the number of its token.
+  struct Asking {
+    enum class Kind { put, get, gather, deliver } kind;
+    std::uint64_t number;  // of the put, get or gather
+    std::string member;
+    FrameTable::Get get{};  // deliver: what it answers
+    FramePtr object{};
+  };
+  // An object that another member put or delivered, and that is pulled from it.
+  struct Incoming {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    std::string member_pool{};  // of a put; empty: a delivery
+    Place place{};
+    PutId id{};
+    std::uint64_t delivery = 0;
+    std::uint64_t rows = 0, bytes = 0, offer = 0;
+    bool arrow = false;
+    wire::BufferRef from{};
+    mover::Buffer buffer{};
+    std::shared_ptr<mover::Buffer> read_by_job{};  // instead of `buffer`
+    TimeNs offer_until = never;
+  };
+  struct Listing {
+    std::string pool, row_glob, column_glob;
+    std::shared_ptr<std::vector<FrameTable::Item>> items;
+  };
+  struct Peer {  // a channel
+    uid_t user = 0;
+    Listing listing;
+  };
+
+  // pools.cc
+  // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
+  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text);
+  [[nodiscard]] Result<const Definition*> define(std::string_view text, uid_t user, bool tell_others, Effects& effects);
+  [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
+  [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
+  using Compose = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
+  std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
+                    Compose compose, Effects& effects);
+  void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
+  static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
+  [[nodiscard]] static bool may_pass(Error code) noexcept;
+
+  // pools_put.cc
+  void start(Put put, TimeNs now, Effects& effects);
+  void work(std::uint64_t number, TimeNs now, Effects& effects);
+  [[nodiscard]] Status put_here(const Put& put, TimeNs now, Effects& effects);
+  void ask_owner(const Put& put, const std::string& owner, Effects& effects);
+  void on_put_answer(std::uint64_t number, const std::string& member, const Status& status, TimeNs now, Effects& effects);
+  void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
+  void finish(std::uint64_t number, Status status, Effects& effects);
+
+  // pools_get.cc
+  void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
+  void on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
+  void replan_gets(TimeNs now, Effects& effects);
+  [[nodiscard]] Result<FramePtr> frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox);
+
+  // pools_gather.cc
+  void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
+  void gather_here(Gather& gather);
+  [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
+                                                std::string_view column_glob);
+  void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
+  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now, Effects& effects);
+  void gathered(std::uint64_t number, Effects& effects);
+  static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after, Effects& effects);
+
+  // pools_serve.cc
+  [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status serve_definition(const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
+  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects);
+  void admit_incoming(TimeNs now, Effects& effects);
+  [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
+  void arrived(Incoming incoming, const Status& status, TimeNs now, Effects& effects);
+
+  // pools_move.cc
+  void plan_moves(const std::vector<std::string>& anew);
+  void start_moves(TimeNs now, Effects& effects);
+
+  PoolsOptions options_;
+  std::shared_ptr<mover::BufferCache> buffers_;
+  std::function<bool(std::uint64_t)> room_;
+  FrameTable table_;
+  std::string self_;
+  std::uint64_t process_ = 0;
+  std::vector<std::string> alive_;
+  std::map<std::string, Definition, std::less<>> definitions_;
+  std::unordered_map<ChannelNumber, Peer> channels_;
+  std::map<std::uint64_t, Put> puts_;
+  std::map<std::uint64_t, RemoteGet> gets_;
+  std::map<std::uint64_t, Gather> gathers_;
+  std::unordered_map<std::uint64_t, Asking> askings_;
+  std::deque<Incoming> waiting_;                          // for room
+  std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
+  std::uint64_t freed_seen_ = 0;
+  TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
+  std::map<std::string, std::uint64_t> reserved_;  // bytes on their way into pools
+
+  struct Move {
+    std::string pool;
+    FrameTable::Keys keys;
+    std::vector<std::string> to;
+    bool drop_after;
+  };
+  std::deque<Move> moves_;
+  std::uint32_t moving_ = 0;
+  std::uint64_t next_number_ = 1;
+  PoolsCounters counters_;
+};
+
+}  // namespace offpath::pool

@@ -1,0 +1,169 @@
+// Gets of programs: from what is here, or from an owner.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "pool/placement.h"
+#include "pool/pools.h"
+
+namespace offpath::pool {
+
+using mover::AskedMemory;
+using wire::EntryKind;
+
+namespace {
+
+// An object up to so many bytes comes with its answer; a larger one is pulled.
+constexpr std::uint32_t inbox_bytes = 16 << 10;
+
+}  // namespace
+
+void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PoolGet asked{};
+  if (auto status = wire::decode(request.payload, asked); !status) return refuse(channel, request.ticket, std::move(status).error(), effects);
+  const auto name = parse_pool_name(asked.pool);
+  if (!name) return refuse(channel, request.ticket, name.error(), effects);
+  RemoteGet remote;
+  remote.get = {.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user, .pool = name->name,
+                .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = {.region = asked.segment},
+                .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
+  remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
+  const std::uint64_t number = next_number_++;
+  gets_.emplace(number, std::move(remote));
+  ask_next(number, now, effects);
+}
+
+// The next of the row's owners, and of those before members changed: its object may be on the way between them.
+void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
+  RemoteGet& remote = gets_.at(number);
+  FrameTable::Get& get = remote.get;
+  remote.retry_at = never;
+  const bool waits = get.wait_ns != 0;
+  const auto give_up = [&] {
+    if (waits && remote.last.code != Error::denied) remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
+    refuse(get.channel, get.ticket, remote.last, effects);
+    gets_.erase(number);
+  };
+  if (waits && now >= get.deadline) return give_up();
+  const auto known = definitions_.find(get.pool);
+  if (known == definitions_.end()) {
+    if (!waits) return give_up();
+    return due(get.deadline);  // define() comes back to it
+  }
+  const Definition& definition = known->second;
+  std::vector<std::string> candidates = owners(definition, get.keys.first);
+  if (!waits || table_.holds(get.pool, get.keys))
+    for (std::string& before : owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
+      if (std::ranges::binary_search(alive_, before) && std::ranges::find(candidates, before) == candidates.end())
+        candidates.push_back(std::move(before));
+  for (const std::string& candidate : candidates) {
+    if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
+    if (candidate == self_) {
+      if (table_.holds(get.pool, get.keys) || waits) {
+        FrameTable::Get here = std::move(get);
+        gets_.erase(number);
+        return table_.get(std::move(here), effects);
+      }
+      remote.tried.push_back(self_);
+      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, get.keys.first, get.keys.second)};
+      continue;
+    }
+    remote.owner = candidate;
+    ++counters_.remote_gets;
+    const TimeNs wait = waits && get.deadline != never ? get.deadline - now : get.wait_ns;
+    remote.asking = ask({Asking::Kind::get, number, candidate}, EntryKind::peer_get,
+                        waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
+                        inbox_bytes,
+                        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.name.text(),
+                         keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
+                          wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
+                        },
+                        effects);
+    return;
+  }
+  if (candidates.empty())
+    remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.name.text())};
+  if (!waits) return give_up();
+  remote.tried.clear();
+  due(remote.retry_at = now + options_.retry_ns);
+}
+
+void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
+  const auto at = gets_.find(number);
+  if (at == gets_.end()) return;
+  RemoteGet& remote = at->second;
+  remote.asking = 0;
+  Status status;
+  FramePtr frame;
+  if (!answer) {
+    status = tl::unexpected(std::move(answer).error());
+  } else {
+    wire::Got got{};
+    status = answer->kind == wire::ReplyKind::got ? wire::decode(answer->payload, got)
+                                                  : Status(fail(Error::protocol, "member {} answered a get with reply kind {}", remote.owner,
+                                                                static_cast<int>(answer->kind)));
+    if (status) {
+      auto made = frame_of(remote, got, answer->inbox);
+      if (made) frame = std::move(*made);
+      else status = tl::unexpected(std::move(made).error());
+    }
+  }
+  if (frame) {
+    const FrameTable::Get get = std::move(remote.get);
+    gets_.erase(at);
+    return table_.answer(get, frame, effects);
+  }
+  remote.last = std::move(status).error();
+  if (!may_pass(remote.last.code) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+    refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
+    gets_.erase(at);
+    return;
+  }
+  remote.tried.push_back(remote.owner);
+  ask_next(number, now, effects);
+}
+
+Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox) {
+  counters_.remote_bytes += got.length;
+  if (got.how == wire::Got::How::delivered) {
+    if (!remote.delivered) return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
+    return remote.delivered;
+  }
+  if (got.how != wire::Got::How::pushed || got.length > inbox.size())
+    return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length, inbox.size());
+  auto frame = std::make_shared<mover::Frame>();
+  OFP_ASSIGN(frame->buffer, buffers_->take(got.length, remote.get.user));
+  if (got.length > 0) std::memcpy(frame->buffer.data(), inbox.data(), got.length);
+  frame->bytes = got.length;
+  frame->rows = got.rows;
+  frame->arrow = got.arrow;
+  return frame;
+}
+
+// Members changed: what was asked of one that is no owner any more is asked of one that is.
+void Pools::replan_gets(TimeNs now, Effects& effects) {
+  const auto is_owner = [&](const FrameTable::Get& get, const std::string& member) {
+    const auto known = definitions_.find(get.pool);
+    if (known == definitions_.end()) return false;
+    const std::vector<std::string> all = owners(known->second, get.keys.first);
+    return std::ranges::find(all, member) != all.end();
+  };
+  std::vector<std::uint64_t> again;
+  for (auto& [number, remote] : gets_) {
+    if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
+    if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
+    remote.tried.clear();
+    again.push_back(number);
+  }
+  for (FrameTable::Get& get : table_.take_waiting([&](const FrameTable::Get& get) {
+         const auto known = definitions_.find(get.pool);
+         return !get.of_member && known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+       })) {
+    const std::uint64_t number = next_number_++;
+    gets_[number].get = std::move(get);
+    again.push_back(number);
+  }
+  for (const std::uint64_t number : again) ask_next(number, now, effects);
+}
+
+}  // namespace offpath::pool

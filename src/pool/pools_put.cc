@@ -1,0 +1,168 @@
+// Puts: an object, the end of a step, or a pool's definition to all members that are to have it.
+#include <algorithm>
+#include <utility>
+
+#include "pool/pools.h"
+
+namespace offpath::pool {
+
+using mover::AskedMemory;
+using mover::Stored;
+using wire::EntryKind;
+
+Status Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
+  OFP_ASSIGN(const Definition* const definition, define(pool, user, true, effects));
+  return table_.admit(definition->name.name, user);
+}
+
+Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
+  now_ = now;
+  OFP_ASSIGN(const Definition* const definition, define(place.pool, place.user, true, effects));
+  Put put{.place = place, .frame = std::move(frame), .token = token};
+  put.place.pool = definition->name.name;
+  if (!is_elsewhere(*definition)) {
+    Status status = put_here(put, now, effects);
+    if (status) return Stored::now;
+    if (status.error().code != Error::would_block) return tl::unexpected(std::move(status).error());
+    put.owners = {self_};
+  } else {
+    put.owners = owners(*definition, place.row_key);
+  }
+  put.text = definition->name.text();
+  start(std::move(put), now, effects);
+  return Stored::later;
+}
+
+Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) {
+  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
+  if (definition != nullptr && is_elsewhere(*definition))
+    return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
+  return table_.find(definition != nullptr ? definition->name.name : pool, row_key, column_key, user);
+}
+
+void Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                     Effects& effects) {
+  now_ = now;
+  const auto definition = find_definition(pool);
+  if (!definition || *definition == nullptr) return;
+  const Definition& known = **definition;
+  if (!is_elsewhere(known)) return table_.end_step(known.name.name, row_key, rank, ranks, now, effects);
+  start({.what = Put::What::step_end, .place = {known.name.name, row_key, "", table_.user_of(known.name.name), 0, false},
+         .text = known.name.text(), .rank = rank, .ranks = ranks, .owners = owners(known, row_key)},
+        now, effects);
+}
+
+// All members learn of a pool when it is made, so that they agree where its rows lie.
+void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
+  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}, .text = definition.name.text()};
+  for (const std::string& member : alive_)
+    if (member != self_) tell.owners.push_back(member);
+  if (!tell.owners.empty()) start(std::move(tell), now, effects);
+}
+
+void Pools::start(Put put, TimeNs now, Effects& effects) {
+  put.number = next_number_++;
+  put.deadline = deadline_after(now, options_.put_wait_ns);
+  const std::uint64_t number = put.number;
+  puts_.emplace(number, std::move(put));
+  work(number, now, effects);
+}
+
+// Asks who has not got it and is not asked.
+void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
+  const auto at = puts_.find(number);
+  if (at == puts_.end()) return;
+  Put& put = at->second;
+  put.retry_at = never;
+  if (put.owners.empty() && put.what != Put::What::definition) {
+    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", put.text)};
+    put.retry_at = now + options_.retry_ns;
+  }
+  for (const std::string& owner : put.owners) {
+    if (put.done.contains(owner) || put.asked.contains(owner)) continue;
+    if (owner != self_) {
+      put.asked.insert(owner);
+      ask_owner(put, owner, effects);
+      continue;
+    }
+    Status status = put_here(put, now, effects);
+    if (status) put.done.insert(owner);
+    else if (may_pass(status.error().code)) put.last = std::move(status).error();  // tried again when bytes become free
+    else return finish(number, std::move(status), effects);
+  }
+  const bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
+  if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
+  if (now >= put.deadline) return finish(number, tl::unexpected(put.last), effects);
+  due(std::min(put.retry_at, put.deadline));
+}
+
+Status Pools::put_here(const Put& put, TimeNs now, Effects& effects) {
+  switch (put.what) {
+    case Put::What::object: return table_.put(put.place, put.frame, now, effects, {process_, put.number});
+    case Put::What::step_end: table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects); return {};
+    case Put::What::definition: return {};
+  }
+  return {};
+}
+
+void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects) {
+  const Asking asking{Asking::Kind::put, put.number, owner};
+  const std::uint64_t user = put.place.user;
+  if (put.what == Put::What::definition) {
+    ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, text = put.text](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
+        effects);
+    return;
+  }
+  if (put.what == Put::What::step_end) {
+    ask(asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, rank = put.rank, ranks = put.ranks, text = put.text, row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
+        },
+        effects);
+    return;
+  }
+  if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++counters_.retries;
+  ++counters_.remote_puts;
+  counters_.remote_bytes += put.frame->bytes;
+  ask(asking, EntryKind::peer_put, put.deadline, put.frame, 0,
+      [place = put.place, text = put.text, process = process_, number = put.number, moved = put.moves, rows = put.frame->rows,
+       arrow = put.frame->arrow, bytes = put.frame->bytes](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
+                              .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
+                              .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key};
+        message.object.length = bytes;
+        wire::encode(message, payload);
+      },
+      effects);
+}
+
+void Pools::on_put_answer(std::uint64_t number, const std::string& member, const Status& status, TimeNs now, Effects& effects) {
+  const auto at = puts_.find(number);
+  if (at == puts_.end()) return;
+  Put& put = at->second;
+  put.asked.erase(member);
+  if (status) {
+    put.done.insert(member);
+    return work(number, now, effects);
+  }
+  if (!may_pass(status.error().code)) return finish(number, status, effects);
+  put.last = status.error();
+  ++counters_.retries;
+  put.retry_at = now + options_.retry_ns;
+  due(put.retry_at);
+}
+
+void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
+  const auto node = puts_.extract(number);
+  const Put& put = node.mapped();
+  if (put.moves) {
+    --moving_;
+    counters_.moved_rows += status ? 1 : 0;
+    if (status && put.drop_after) table_.remove(put.place.pool, {put.place.row_key, put.place.column_key});
+    due(now_);  // for the next one
+  }
+  if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
+}
+
+}  // namespace offpath::pool

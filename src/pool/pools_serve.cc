@@ -1,0 +1,263 @@
+// What other members ask of this one. Their bytes are decoded and checked like those of any program; that they act for users
+// is taken from agents of this agent's own user only.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "pool/pools.h"
+
+namespace offpath::pool {
+
+using mover::AskedMemory;
+using mover::FailEffect;
+using mover::ReplyEffect;
+using wire::EntryKind;
+
+namespace {
+
+constexpr TimeNs offer_wait_ns = second_ns;             // for the descriptor of an object that was named already
+constexpr std::uint64_t inline_bytes_max = 256 * 1024;  // a longer descriptor is read in a job
+constexpr std::size_t listed_bytes_max = 16 * 1024;
+
+Status read_whole(int fd, MutableBytes to) {
+  std::size_t at = 0;
+  while (at < to.size()) {
+    const ssize_t got = pread(fd, to.data() + at, to.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "pread of a member's object");
+    if (got == 0) return fail(Error::protocol, "a member's object has {} bytes, it was to have {}", at, to.size());
+    at += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+}  // namespace
+
+void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto serve = [&]() -> Status {
+    if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    switch (static_cast<EntryKind>(request.kind)) {
+      case EntryKind::peer_put: return serve_put(channel, request, now, effects);
+      case EntryKind::peer_get: return serve_get(channel, request, now, effects);
+      case EntryKind::peer_deliver: return serve_delivery(channel, request, now, effects);
+      case EntryKind::peer_list: return serve_list(channel, request, effects);
+      case EntryKind::peer_drop: return serve_drop(channel, request, effects);
+      case EntryKind::peer_step_end: return serve_step_end(channel, request, now, effects);
+      case EntryKind::peer_define: return serve_definition(request, now, effects).map([&] {
+        effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+      });
+      default: OFP_ASSERT(!"a request of another service");
+    }
+  };
+  if (Status served = serve(); !served) refuse(channel, request.ticket, std::move(served).error(), effects);
+}
+
+// ---- objects that come here
+
+Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerPut put{};
+  OFP_TRY(wire::decode(request.payload, put));
+  OFP_ASSIGN(const Definition* const definition, define(put.pool, static_cast<uid_t>(put.user), false, effects));
+  Incoming incoming{.channel = channel, .ticket = request.ticket, .member_pool = definition->name.name};
+  incoming.place = {definition->name.name, std::string(put.row_key), std::string(put.column_key), static_cast<uid_t>(put.user),
+                    put.keep, put.hidden};
+  OFP_TRY(table_.admit(definition->name.name, incoming.place.user));
+  incoming.id = {put.writer, put.number};
+  incoming.rows = put.rows;
+  incoming.bytes = put.object.length;
+  incoming.arrow = put.arrow;
+  incoming.offer = put.offer;
+  incoming.from = put.object;
+  incoming.offer_until = deadline_after(now, offer_wait_ns);
+  ++counters_.served_puts;
+  if (put.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) {
+    if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
+    effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+    return {};
+  }
+  waiting_.push_back(std::move(incoming));
+  admit_incoming(now, effects);
+  return {};
+}
+
+Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerDeliver delivery{};
+  OFP_TRY(wire::decode(request.payload, delivery));
+  const auto asked = gets_.find(delivery.delivery);
+  if (asked == gets_.end() || asked->second.asking == 0)
+    return fail(Error::not_found, "nobody waits for delivery {} any more", delivery.delivery);
+  Incoming incoming{.channel = channel, .ticket = request.ticket};
+  incoming.place.user = asked->second.get.user;
+  incoming.delivery = delivery.delivery;
+  incoming.rows = delivery.rows;
+  incoming.bytes = delivery.object.length;
+  incoming.arrow = delivery.arrow;
+  incoming.offer = delivery.offer;
+  incoming.from = delivery.object;
+  incoming.offer_until = deadline_after(now, offer_wait_ns);
+  waiting_.push_back(std::move(incoming));
+  admit_incoming(now, effects);
+  return {};
+}
+
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.on_offer(channel, number, std::move(fd), effects);
+  if (!waiting_.empty()) admit_incoming(now, effects);
+}
+
+// Starts pulls of all that there is room for. Those without room wait, and others may pass them: each pool has a budget of its own.
+void Pools::admit_incoming(TimeNs now, Effects& effects) {
+  for (std::size_t i = 0; i < waiting_.size();) {
+    Incoming& incoming = waiting_[i];
+    Result<bool> begun = begin_pull(incoming, now, effects);
+    if (begun && !*begun) {
+      ++i;
+      continue;
+    }
+    if (!begun) refuse(incoming.channel, incoming.ticket, std::move(begun).error(), effects);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
+  if (!incoming.member_pool.empty()) {
+    Status room = table_.may_put(incoming.place, incoming.bytes + reserved_[incoming.place.pool], incoming.id);
+    if (!room && (room.error().code == Error::would_block ||
+                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.bytes, incoming.id))))
+      return false;
+    if (!room) return tl::unexpected(std::move(room).error());
+  }
+  Fd fd;
+  if (!room_(incoming.bytes)) return false;
+  if (incoming.offer != 0) {
+    fd = table_.take_offer(incoming.channel, incoming.offer);
+    if (!fd && now >= incoming.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", incoming.offer);
+    if (!fd) {
+      due(incoming.offer_until);
+      return false;
+    }
+  }
+  OFP_ASSIGN(incoming.buffer, buffers_->take(incoming.bytes, incoming.place.user));
+  counters_.served_bytes += incoming.bytes;
+  const std::uint64_t number = next_number_++;
+  const std::uint64_t token = mover::token_of(mover::Service::peers, number);
+  const MutableBytes to = incoming.buffer.bytes();
+  if (incoming.offer == 0 && incoming.bytes > 0) {
+    effects.push_back(mover::PullEffect{incoming.channel, token, {{incoming.from.region, incoming.from.generation, incoming.from.offset, to.data(), to.size()}}});
+  } else if (to.size() <= inline_bytes_max) {
+    arrived(std::move(incoming), incoming.bytes > 0 ? read_whole(fd.get(), to) : Status{}, now, effects);
+    return true;
+  } else {
+    // The job holds the buffer too, should the channel end meanwhile.
+    const auto held = std::make_shared<mover::Buffer>(std::move(incoming.buffer));
+    incoming.read_by_job = held;
+    effects.push_back(mover::JobEffect{token, [held, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), held->bytes()); }});
+  }
+  reserved_[incoming.place.pool] += incoming.bytes;
+  incoming_.emplace(number, std::move(incoming));
+  return true;
+}
+
+void Pools::arrived(Incoming incoming, const Status& status, TimeNs now, Effects& effects) {
+  const auto answer = [&](const Status& outcome) {
+    if (outcome) effects.push_back(ReplyEffect{incoming.channel, incoming.ticket, wire::Done{0}});
+    else refuse(incoming.channel, incoming.ticket, outcome.error(), effects);
+  };
+  if (!status) return answer(status);
+  auto frame = std::make_shared<mover::Frame>();
+  frame->buffer = incoming.read_by_job ? std::move(*incoming.read_by_job) : std::move(incoming.buffer);
+  frame->bytes = incoming.bytes;
+  frame->rows = incoming.rows;
+  frame->arrow = incoming.arrow;
+  if (!incoming.member_pool.empty()) {
+    Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
+    return answer(stored);
+  }
+  const auto asked = gets_.find(incoming.delivery);
+  if (asked == gets_.end()) return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
+  asked->second.delivered = std::move(frame);
+  answer({});
+}
+
+// ---- objects that go from here
+
+Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerGet get{};
+  OFP_TRY(wire::decode(request.payload, get));
+  OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), false, effects));
+  ++counters_.served_gets;
+  table_.get({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(get.user), .pool = definition->name.name,
+              .keys = {std::string(get.row_key), std::string(get.column_key)}, .into = get.inbox, .of_member = true,
+              .reader = std::string(get.reader), .delivery = get.delivery, .wait_ns = get.wait_ns,
+              .deadline = deadline_after(now, get.wait_ns)},
+             effects);
+  return {};
+}
+
+void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects) {
+  counters_.served_bytes += frame->bytes;
+  ask({Asking::Kind::deliver, 0, get.reader, get, frame}, EntryKind::peer_deliver, deadline_after(now_, options_.put_wait_ns), frame, 0,
+      [delivery = get.delivery, rows = frame->rows, arrow = frame->arrow, bytes = frame->bytes](const AskedMemory& memory,
+                                                                                                std::vector<std::byte>& payload) {
+        wire::PeerDeliver message{delivery, rows, arrow, memory.offer, memory.bytes};
+        message.object.length = bytes;
+        wire::encode(message, payload);
+      },
+      effects);
+}
+
+void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects) {
+  if (!status) return refuse(get.channel, get.ticket, status.error(), effects);
+  effects.push_back(ReplyEffect{get.channel, get.ticket,
+                                wire::Got{.how = wire::Got::How::delivered, .arrow = frame.arrow, .lease = 0, .length = frame.bytes, .rows = frame.rows}});
+}
+
+// ---- the rest
+
+Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::PeerList list{};
+  OFP_TRY(wire::decode(request.payload, list));
+  wire::Listed listed{};
+  OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
+  if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
+  OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob, list.column_glob, list.after,
+                                     listed_bytes_max, listed.more));
+  const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
+  for (const FrameTable::Item& item : *kept) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+  effects.push_back(mover::ListedEffect{channel, request.ticket, std::move(listed), kept});
+  return {};
+}
+
+Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::PeerDrop drop{};
+  OFP_TRY(wire::decode(request.payload, drop));
+  OFP_ASSIGN(const Definition* const definition, find_definition(drop.pool));
+  if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
+  OFP_ASSIGN(const std::uint64_t dropped, drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
+  effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{dropped}});
+  return {};
+}
+
+Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerStepEnd end{};
+  OFP_TRY(wire::decode(request.payload, end));
+  OFP_ASSIGN(const Definition* const definition, define(end.pool, static_cast<uid_t>(end.user), false, effects));
+  table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects);
+  effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+  return {};
+}
+
+Status Pools::serve_definition(const channel::Entry& request, TimeNs, Effects& effects) {
+  wire::PeerDefine message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  auto made = define(message.pool, static_cast<uid_t>(message.user), false, effects);
+  if (!made) return tl::unexpected(std::move(made).error());
+  return {};
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,181 @@
+"""Pools over four agents, as processes: programs at any of them, objects at all of them; owners killed while they are used."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pytest
+from agent_group import PATIENCE_S, Group
+from agent_process import until
+
+NAMES = ["a", "b", "c", "d"]
+ALL_ALIVE = dict.fromkeys(NAMES, "alive")
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+SMALL, LARGE = 10, 200_000  # rows: one comes with its answer, the other is pulled
+
+
+def batch(first: int, rows: int) -> dict[str, np.ndarray]:
+    ids = np.arange(first, first + rows)
+    return {"id": ids, "x": ids * 0.5}
+
+
+def equals(table: pa.Table, first: int, rows: int) -> bool:
+    made = batch(first, rows)
+    return table.num_rows == rows and np.array_equal(table["id"], made["id"]) and np.array_equal(table["x"], made["x"])
+
+
+def put_steps(session: offpath.Session, pool: str, steps: int, name: str = "particles") -> None:
+    stream = session.stream(name, SCHEMA, rows_max=LARGE, pool=pool)
+    tickets = [stream.send(batch(step, LARGE if step % 2 else SMALL), key=(f"step{step}", "")) for step in range(steps)]
+    tickets[-1].wait_stored(PATIENCE_S)
+    stream.close()
+
+
+def check_steps(session: offpath.Session, pool: str, steps: int) -> None:
+    for step in range(steps):
+        assert equals(session.pool(pool).get(f"step{step}", timeout=PATIENCE_S), step, LARGE if step % 2 else SMALL)
+
+
+def frames_of(group: Group, name: str, pool: str) -> int:
+    return sum(each["frames"] for each in group.running[name].status()["pools"] if each["name"] == pool)
+
+
+def held(group: Group, pool: str, frames: int, among: list[str] = NAMES) -> bool:
+    """Whether these members come to hold so many frames together. A status is not of this very moment."""
+    return until(lambda: sum(frames_of(group, name, pool) for name in among) == frames, PATIENCE_S)
+
+
+@pytest.fixture(params=["local", "staged", "tcp"])
+def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
+    key = None
+    if request.param == "tcp":
+        key = tmp_path / "key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+    made = Group(tmp_path, key)
+    staged = ["--set", "security.force_staging=true"] if request.param == "staged" else []
+    try:
+        made.start("a", *staged)
+        for name in NAMES[1:]:
+            made.start(name, "--join", made.address("a"), *staged)
+        assert until(lambda: made.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+        yield made
+    finally:
+        made.stop_all()
+
+
+def connect(group: Group, name: str) -> offpath.Session:
+    return offpath.connect(group.address(name), key_file=group.key) if group.key else offpath.connect(group.address(name))
+
+
+def test_rows_are_spread_over_members_and_found_from_any(group: Group) -> None:
+    with connect(group, "a") as writer, connect(group, "c") as reader:
+        put_steps(writer, "hash:/p", 16)
+        assert held(group, "hash:/p", 16)
+        assert sum(frames_of(group, name, "hash:/p") > 0 for name in NAMES) >= 2
+        check_steps(reader, "hash:/p", 16)
+        pool = reader.pool("hash:/p")
+        assert {(entry.row, entry.rows) for entry in pool.list()} == {(f"step{i}", LARGE if i % 2 else SMALL) for i in range(16)}
+        assert [entry.sequence for entry in pool.list()] == list(range(1, 17))
+        assert pool.drop("step1?") == 6
+        assert len(pool.list()) == 10
+        with pytest.raises(offpath.NotFound, match="has no object"):
+            pool.get("step12")
+        assert held(group, "hash:/p", 10)
+
+
+def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) -> None:
+    with connect(group, "b") as reader, connect(group, "d") as writer:
+        got: list[pa.Table] = []
+        waits = threading.Thread(target=lambda: got.append(reader.pool("hash:/later").get("step1", timeout=PATIENCE_S)))
+        waits.start()
+        time.sleep(0.2)
+        put_steps(writer, "hash:/later", 2)
+        waits.join(PATIENCE_S)
+        assert got and equals(got[0], 1, LARGE)
+        with pytest.raises(offpath.Timeout):
+            reader.pool("hash:/later").get("never", timeout=0.2)
+
+
+def test_replicas_survive_the_death_of_a_member_and_are_made_anew(group: Group) -> None:
+    pool = "hash:/safe?replicas=2"
+    with connect(group, "a") as session:
+        put_steps(session, pool, 12)
+        assert held(group, "hash:/safe", 24)
+        assert len(session.pool("hash:/safe").list()) == 12
+        group.running["d"].stop(signal.SIGKILL)
+        check_steps(session, "hash:/safe", 12)
+        # The two copies of each row are on three members again.
+        assert held(group, "hash:/safe", 24, NAMES[:3])
+        check_steps(session, "hash:/safe", 12)
+        put_steps(session, "hash:/safe", 12, "again")
+
+
+def test_rows_move_to_a_member_that_comes_back(group: Group) -> None:
+    with connect(group, "b") as session:
+        put_steps(session, "hash:/moving?replicas=2", 12)
+        group.running["a"].stop(signal.SIGTERM)
+        others = NAMES[1:]
+        assert until(lambda: group.all_know(others, ALL_ALIVE | {"a": "left"}), PATIENCE_S)
+        assert held(group, "hash:/moving", 24, others)
+        group.start("a", "--join", group.address("b"))
+        assert until(lambda: frames_of(group, "a", "hash:/moving") > 0, PATIENCE_S)
+        assert held(group, "hash:/moving", 24)
+        check_steps(session, "hash:/moving", 12)
+        with connect(group, "a") as fresh:
+            check_steps(fresh, "hash:/moving", 12)
+
+
+def test_steps_of_ranks_at_different_agents_appear_together(group: Group) -> None:
+    with connect(group, "a") as first, connect(group, "b") as second, connect(group, "c") as reader:
+        streams = [session.stream("ranks", SCHEMA, rows_max=SMALL, pool="hash:/ranks", ranks=2, rank=rank)
+                   for rank, session in enumerate([first, second])]  # fmt: skip
+        streams[0].send(batch(0, SMALL), key=("step0", "rank0"))
+        streams[0].step_end("step0").wait_stored(PATIENCE_S)
+        with pytest.raises(offpath.NotFound):
+            reader.pool("hash:/ranks").get("step0", "rank0")
+        streams[1].send(batch(1, SMALL), key=("step0", "rank1"))
+        streams[1].step_end("step0")
+        for rank in range(2):
+            assert equals(reader.pool("hash:/ranks").get("step0", f"rank{rank}", timeout=PATIENCE_S), rank, SMALL)
+
+
+def test_a_full_pool_holds_the_program_back_and_loses_nothing(group: Group) -> None:
+    pool = "hash:/small?budget=4MiB&members=c"
+    with connect(group, "a") as session:
+        stream = session.stream("full", SCHEMA, rows_max=LARGE, pool=pool)
+        one = 16 * LARGE
+        tickets = [stream.send(batch(step, LARGE), key=(f"step{step}", "")) for step in range(4)]
+        tickets[0].wait_stored(PATIENCE_S)
+        assert not tickets[1].stored and one < 4 << 20 < 2 * one
+        for step in range(4):
+            assert equals(session.pool("hash:/small").get(f"step{step}", timeout=PATIENCE_S), step, LARGE)
+            session.pool("hash:/small").drop(f"step{step}")
+        tickets[-1].wait_stored(PATIENCE_S)
+
+
+def test_misuse_is_named(group: Group) -> None:
+    with connect(group, "a") as session:
+        put_steps(session, "hash:/kind?replicas=2", 1)
+        with pytest.raises(offpath.Error, match="is there already, as \"hash:/kind\\?replicas=2\""):
+            session.stream("other", SCHEMA, rows_max=SMALL, pool="hash:/kind?replicas=3")
+        with pytest.raises(offpath.NotFound, match='there is no pool "hash:/unknown"'):
+            session.pool("hash:/unknown").get("step0")
+        with pytest.raises(offpath.NotFound, match='there is no pool "hash:/unknown"'):
+            session.pool("hash:/unknown").list()
+        with pytest.raises(offpath.Error, match="copies: there is no such option"):
+            session.stream("wrong", SCHEMA, rows_max=SMALL, pool="hash:/kind?copies=3")
+        with pytest.raises(offpath.Error, match="a pool's name begins with one of"):
+            session.stream("wrong", SCHEMA, rows_max=SMALL, pool="disk:/kind")
+        stream = session.stream("nobody", SCHEMA, rows_max=SMALL, pool="hash:/nobody?members=x*")
+        with pytest.raises(offpath.Error, match="no member that lives is one of its members"):
+            session.pool("hash:/nobody").get("step0")
+        stream.close()
