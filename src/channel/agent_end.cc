@@ -86,29 +86,32 @@ bool AgentEnd::poll(TimeNs now) {
 
 bool AgentEnd::take_link_events(TimeNs now) {
   const std::size_t count = link_->poll(now, events_taken_);
+  bool did = false;
   for (std::size_t i = 0; i < count && !closing_; ++i) {
     LinkEvent& event = events_taken_[i];
     switch (event.kind) {
       case LinkEvent::Kind::read_done:
-      case LinkEvent::Kind::write_done: take_completion(event.token, std::move(event.status), now); break;
+      case LinkEvent::Kind::write_done: did |= take_completion(event.token, std::move(event.status), now); continue;
       case LinkEvent::Kind::woken: wake_up(now); break;
       case LinkEvent::Kind::offered: events_.on_offer(*this, event.token, std::move(event.fd), now); break;
       case LinkEvent::Kind::closed:
         close(event.status ? Failure{Error::closed, "the program closed the channel"} : std::move(event.status).error());
         break;
     }
+    did = true;
   }
-  return count > 0;
+  return did;
 }
 
-void AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
+// False for what keeps nobody awake: a look that found nothing, and lines and flags that were written.
+bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
   const std::uint64_t number = token & ((1ull << 56) - 1);
   switch (static_cast<Operation>(token >> 56)) {
-    case Operation::look: finish_look(std::move(status), now); return;
+    case Operation::look: return finish_look(std::move(status), now);
     case Operation::flush:
       --flushing_;
       if (!status) close(std::move(status).error());
-      return;
+      return false;
     case Operation::pull: {
       const auto pull = std::ranges::find(pulls_, number, &Pull::number);
       OFP_ASSERT(pull != pulls_.end());
@@ -119,7 +122,7 @@ void AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
         pull->all_posted = true;  // the rest of it is not worth reading
       }
       finish_pulls(now);
-      return;
+      return true;
     }
     case Operation::push: {
       const auto push = std::ranges::find(pushes_, number, &std::pair<std::uint64_t, std::uint64_t>::first);
@@ -128,9 +131,10 @@ void AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
       pushes_.erase(push);
       ++counters_.pushes;
       events_.on_transfer(*this, owner, std::move(status), now);
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 void AgentEnd::wake_up(TimeNs now) {
@@ -268,7 +272,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     sleep_ = Sleep::asleep;
     ++counters_.sleeps;
   }
-  return found;
+  return found || look_again_;
 }
 
 bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {

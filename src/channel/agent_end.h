@@ -139,7 +139,7 @@ class AgentEnd {
 
   [[nodiscard]] TimeNs time(TimeNs now) const { return options_.clock != nullptr ? options_.clock() : now; }
   bool take_link_events(TimeNs now);
-  void take_completion(std::uint64_t token, Status status, TimeNs now);
+  bool take_completion(std::uint64_t token, Status status, TimeNs now);
   bool look(TimeNs now);
   bool look_mapped(TimeNs now);
   [[nodiscard]] std::byte* next_slot() const noexcept;

@@ -122,6 +122,21 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
   EXPECT_EQ(why, "");
 }
 
+// Or an agent over RDMA would never sleep: each look ends with an event.
+TEST_F(UnmappedLook, LooksThatFindNothingKeepNobodyAwake) {
+  post(1);
+  look(1);
+  const std::uint64_t looks = end.counters().looks;
+  const TimeNs until = now + 2 * AgentEndOptions().idle_before_sleep_ns;
+  for (unsigned round = 0; now < until; now += 1000, ++round) {
+    const bool did = end.poll(now);
+    if (link->reads()) link->end_read(1);
+    if (!did) (void)end.fall_asleep(now);
+  }
+  EXPECT_TRUE(end.asleep());
+  EXPECT_LT(end.counters().looks - looks, 400u) << "an idle ring is looked at less often";
+}
+
 // The tail may stay behind for as long as the ring goes round: what it says is less than what was taken, and no error.
 TEST_F(UnmappedLook, ATailThatIsAlwaysBehindEndsNothing) {
   while (posted < 3 * layout.request_slots) {
