@@ -24,7 +24,7 @@ class LoopbackFabric {
   void advance_to(TimeNs time);
 
   // Whoever lives beside a host that waits: called with the time, runs the agents (never a host's end that
-  // waits), returns when it wants to be called again; `never` if it only reacts.
+  // waits for another agent's step), returns when it wants to be called again; `never` if it only reacts.
   using Stepper = std::function<TimeNs(TimeNs now)>;
   void set_stepper(Stepper stepper) { stepper_ = std::move(stepper); }
   // Calls the stepper and advances, from event to event, until `done`, the deadline, or nothing is left to happen

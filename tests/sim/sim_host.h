@@ -19,6 +19,7 @@ namespace offpath::sim {
 struct Column {
   std::vector<std::int64_t> values;
   channel::HostEnd::RangeName range{};
+  std::int64_t* segment = nullptr;  // where they lie instead, if it is not null: memory shared with the agent
 };
 
 struct Sent {
@@ -55,7 +56,7 @@ class SimHost {
     auto posting = end_.begin();
     for (const Column& column : columns) {
       std::uint32_t hint = column.range.region;
-      OFP_ASSIGN(channel::BufferRef ref, end_.name_memory(posting, column.values.data(), rows * 8, hint));
+      OFP_ASSIGN(channel::BufferRef ref, end_.name_memory(posting, column.segment != nullptr ? column.segment : column.values.data(), rows * 8, hint));
       ref.generation = column.range.generation;
       send.charge += wire::charge_of_buffer(rows * 8);
       send.buffers.push_back(ref);

@@ -1,0 +1,180 @@
+// Agents of one group as the simulations need them: each has the real dispatcher, group and services; between them, and to
+// programs, are loopback links of one fabric. Members are killed and started again; jobs run at a later virtual time.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/dispatcher.h"
+#include "group/group.h"
+#include "link/loopback_link.h"
+
+namespace offpath::sim {
+
+class SimCluster {
+ public:
+  struct Options {
+    agent::DispatcherOptions dispatcher;
+    group::GroupOptions group;
+    link::LoopbackOptions links;
+    std::size_t members = 4;
+  };
+
+  SimCluster(std::shared_ptr<link::LoopbackFabric> fabric, const Options& options) : fabric_(std::move(fabric)), options_(options) {
+    options_.group.membership.seeds.clear();
+    for (std::size_t place = 0; place < options.members; ++place) options_.group.membership.seeds.push_back(address_of(place));
+    places_.resize(options.members);
+    fabric_->set_stepper([this](TimeNs now) { return step(now); });
+    for (std::size_t place = 0; place < options.members; ++place) start(place);
+  }
+  ~SimCluster() { fabric_->set_stepper({}); }
+
+  [[nodiscard]] static std::string name_of(std::size_t place) { return fmt::format("dpu{:02}", place); }
+  [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
+  [[nodiscard]] bool runs(std::size_t place) const { return places_[place].member != nullptr; }
+  [[nodiscard]] agent::Dispatcher& dispatcher(std::size_t place) { return places_[place].member->dispatcher; }
+  [[nodiscard]] const group::Membership& membership(std::size_t place) { return places_[place].member->group.membership(); }
+
+  void start(std::size_t place) {
+    const std::uint64_t incarnation = ++places_[place].starts;
+    places_[place].member = std::make_unique<Member>(*this, place, incarnation);
+    Member& member = *places_[place].member;
+    member.dispatcher.serve_group(member.group, user);
+  }
+
+  // The process is gone, and with it all it held.
+  void kill(std::size_t place) {
+    for (Link& link : links_) {
+      if (link.host == static_cast<int>(place)) link.fate->kill_host();
+      if (link.agent == place) link.fate->kill_agent();
+    }
+    std::erase_if(links_, [&](const Link& link) { return link.host == static_cast<int>(place) || link.agent == place; });
+    places_[place].member.reset();
+  }
+
+  struct Program {
+    std::unique_ptr<link::HostLink> link;
+    std::shared_ptr<link::LoopbackFate> fate;
+  };
+  [[nodiscard]] Result<Program> connect_program(std::size_t place, const std::string& name, const wire::ChannelLayout& layout) {
+    OFP_ASSIGN(link::LoopbackPair pair, make_link(-1, place, name, layout));
+    return Program{std::move(pair.host), std::move(pair.fate)};
+  }
+
+  void run_for(TimeNs duration) {
+    fabric_->run_until(fabric_->now() + duration, [] { return false; });
+  }
+
+  // Whether all who run know each other alive, and nobody else.
+  [[nodiscard]] bool agrees() {
+    std::vector<std::string> running;
+    for (std::size_t place = 0; place < size(); ++place)
+      if (runs(place)) running.push_back(name_of(place));
+    for (std::size_t place = 0; place < size(); ++place) {
+      if (!runs(place)) continue;
+      std::vector<std::string> known{name_of(place)};
+      for (const auto& [name, member] : membership(place).others()) {
+        if (member.state == group::MemberState::suspect) return false;
+        if (member.state == group::MemberState::alive) known.push_back(name);
+        const auto other = static_cast<std::size_t>(std::stoul(name.substr(3)));
+        if (member.state == group::MemberState::alive && member.id.incarnation < places_[other].starts) return false;
+      }
+      std::ranges::sort(known);
+      if (known != running) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool wait_for_agreement(TimeNs patience) {
+    return fabric_->run_until(fabric_->now() + patience, [this] { return agrees(); });
+  }
+
+  static constexpr uid_t user = 1000;
+
+ private:
+  using Run = std::function<Status()>;
+  using Done = std::function<void(Status, TimeNs)>;
+
+  struct Member {
+    Member(SimCluster& cluster, std::size_t place, std::uint64_t incarnation)
+        : dispatcher(cluster.options_.dispatcher,
+                     [this](std::uint64_t token, Run run) {
+                       jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) { dispatcher.on_job(token, std::move(status), now); });
+                     }),
+          group({name_of(place), incarnation, incarnation * 1000 + place, address_of(place), ""}, cluster.options_.group,
+                surroundings(cluster, place), cluster.fabric_->now()) {}
+
+    group::Reach::Surroundings surroundings(SimCluster& cluster, std::size_t place) {
+      group::Reach::Surroundings all;
+      all.connect = [&cluster, place](const std::string& address, TimeNs) { return cluster.connect_members(place, address); };
+      all.start_job = [this](Run run, Done done) { jobs.emplace_back(std::move(run), std::move(done)); };
+      all.watch = [](int, std::function<void()>) -> Status { return fail(Error::unsupported, "virtual time polls"); };
+      all.unwatch = [](int) {};
+      return all;
+    }
+
+    TimeNs step(TimeNs now) {
+      if (!jobs.empty()) {
+        auto [run, done] = std::move(jobs.front());
+        jobs.pop_front();
+        Status status = run();
+        done(std::move(status), now);
+      }
+      const bool did = dispatcher.poll(now) | group.poll(now);
+      if (!did && jobs.empty() && dispatcher.fall_asleep(now))
+        return std::min({dispatcher.next_deadline(), group.next_deadline(), now + tick_ns});
+      return now + round_ns;
+    }
+
+    std::deque<std::pair<Run, Done>> jobs;
+    agent::Dispatcher dispatcher;
+    group::Group group;
+  };
+  struct Place {
+    std::unique_ptr<Member> member;
+    std::uint64_t starts = 0;
+  };
+  struct Link {
+    int host;  // a member; -1: a program
+    std::size_t agent;
+    std::shared_ptr<link::LoopbackFate> fate;
+  };
+  // Members' channels to each other have no descriptor to sleep on here: they are looked at with every tick.
+  static constexpr TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
+
+  [[nodiscard]] static std::string address_of(std::size_t place) { return fmt::format("unix:/{}", name_of(place)); }
+
+  Result<link::LoopbackPair> make_link(int host, std::size_t place, const std::string& name, const wire::ChannelLayout& layout) {
+    if (!runs(place)) return fail(Error::peer_lost, "nobody listens at {}", address_of(place));
+    link::LoopbackOptions options = options_.links;
+    options.welcome.incarnation = places_[place].starts * 1000 + place;
+    OFP_ASSIGN(link::LoopbackPair pair, link::make_loopback(fabric_, options, layout));
+    links_.push_back({host, place, pair.fate});
+    dispatcher(place).add_channel(std::move(pair.agent), layout, {name, user, 1}, fabric_->now());
+    return pair;
+  }
+
+  Result<std::unique_ptr<channel::HostEnd>> connect_members(std::size_t from, const std::string& address) {
+    const wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 256, .streams_max = 1};
+    OFP_ASSIGN(link::LoopbackPair pair, make_link(static_cast<int>(from), std::stoul(address.substr(9)), "agent " + name_of(from), layout));
+    return std::make_unique<channel::HostEnd>(std::move(pair.host), layout, link::LoopbackFabric::clock, fabric_.get());
+  }
+
+  TimeNs step(TimeNs now) {
+    TimeNs next = never;
+    for (Place& place : places_)
+      if (place.member) next = std::min(next, place.member->step(std::max(now, fabric_->now())));
+    return next;
+  }
+
+  std::shared_ptr<link::LoopbackFabric> fabric_;
+  Options options_;
+  std::vector<Place> places_;
+  std::vector<Link> links_;
+};
+
+}  // namespace offpath::sim
