@@ -96,8 +96,9 @@ Status Agent::listen() {
 // The order of polling, and why:
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
-//   3. status requests    last, so that what they show is what this round left
-// Connections come through the loop's descriptors, before all of these.
+//   3. plug-ins           calls that channels have brought go to workers, deadlines of those that run
+//   4. status requests    last, so that what they show is what this round left
+// Connections, and what workers say, come through the loop's descriptors, before all of these.
 void Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   dispatcher_ =
@@ -108,6 +109,9 @@ void Agent::join_parts() {
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
+  plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
+  loop_->add(*plugins_);
+  plugins_->start(monotonic_ns());
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
@@ -208,6 +212,7 @@ void Agent::publish(TimeNs now) {
   status->pools = dispatcher_->pools().pools();
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();
+  status->plugins = plugins_->status();
   board_->publish(std::move(status), monotonic_ns());
 }
 

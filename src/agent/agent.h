@@ -3,6 +3,7 @@
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
 //                               JobPool                                 a few threads
+//                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //
 // One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
@@ -17,6 +18,7 @@
 
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
+#include "agent/plugin_processes.h"
 #include "agent/settings.h"
 #include "agent/signals.h"
 #include "agent/status.h"
@@ -81,6 +83,7 @@ class Agent {
   // Destroyed from the bottom up: HTTP before the board, jobs before what they touch.
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<PluginProcesses> plugins_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

@@ -12,6 +12,7 @@
 #include "agent/dispatcher.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
+#include "plugin/workers.h"
 
 namespace offpath::agent {
 
@@ -38,6 +39,7 @@ struct AgentStatus {
   std::vector<pool::FrameTable::PoolStatus> pools;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
+  std::vector<plugin::PluginStatus> plugins;
 };
 
 // How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.
