@@ -94,7 +94,7 @@ void PluginProcesses::carry_out(plugin::CancelEffect& effect, TimeNs) {
 void PluginProcesses::carry_out(plugin::KillEffect& effect, TimeNs) {
   const auto found = processes_.find(effect.worker);
   if (found == processes_.end()) return;
-  loop_.unwatch(found->second.socket());  // nothing it says is listened to any more
+  loop_.unwatch(found->second.socket());
   found->second.kill();
 }
 
@@ -111,7 +111,10 @@ void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max
     const auto found = processes_.find(number);
     if (found == processes_.end()) return;
     auto event = found->second.receive();
-    if (!event) return workers_.on_garbage(number, event.error(), now, effects_);
+    if (!event) {
+      loop_.unwatch(found->second.socket());  // nothing good comes of it any more
+      return workers_.on_garbage(number, event.error(), now, effects_);
+    }
     if (!*event) return;
     workers_.on_event(number, std::move(**event), now, effects_);
   }

@@ -1,7 +1,6 @@
 #include "plugin/workers.h"
 
 #include <algorithm>
-#include <csignal>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -150,7 +149,7 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
 void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
   for (Worker& worker : plugin.workers) {
     if (plugin.waiting.empty()) return;
-    if (worker.state != Worker::State::idle || worker.deaf) continue;
+    if (worker.state != Worker::State::idle || worker.deaf_until_ns != never) continue;
     worker.lines = 0;
     worker.taken = std::move(plugin.waiting.front());
     plugin.waiting.pop_front();
@@ -173,7 +172,7 @@ void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
 
 void Workers::kill(Plugin& plugin, Worker& worker, Effects& effects) {
   worker.state = Worker::State::leaving;
-  worker.deadline_ns = never;
+  worker.deadline_ns = worker.deaf_until_ns = never;
   worker.blame_taken = true;
   ++plugin.counters.kills;
   effects.emplace_back(std::in_place_type<KillEffect>, KillEffect{worker.number});
@@ -293,20 +292,23 @@ void Workers::on_garbage(WorkerNumber number, const Failure& failure, TimeNs now
   const auto [plugin, worker] = find_worker(number);
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
   if (failure.code == Error::peer_lost) {
-    // Most likely it has ended: on_exit says how, and comes soon. If it has closed its socket and lives, it does no more.
-    if (!std::exchange(worker->deaf, true)) effects.emplace_back(std::in_place_type<KillEffect>, KillEffect{number});
-    return;
+    // Most likely it has ended: on_exit comes soon, and knows how. If it has closed its socket and lives, that is its end.
+    worker->deaf_until_ns = std::min(worker->deaf_until_ns, now + exit_grace_ns);
+    return find_next_deadline();
   }
-  log(LogLevel::warning, "plug-in '{}': a worker is killed: {}", plugin->options.name, failure.message);
-  if (worker->state == Worker::State::starting) {
-    fail_start(*plugin, *worker, failure.message, now, effects);
-  } else {
-    count_failure(*plugin, now);
-    end_running(*plugin, *worker, &PluginCounters::crashed,
-                {Error::function_failed, fmt::format("its worker was killed, for it sent what makes no sense: {}", failure.message)}, now, effects);
-  }
-  kill(*plugin, *worker, effects);
+  kill_liar(*plugin, *worker, fmt::format("it sent what makes no sense: {}", failure.message), now, effects);
   find_next_deadline();
+}
+
+void Workers::kill_liar(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects) {
+  log(LogLevel::warning, "plug-in '{}': a worker is killed: {}", plugin.options.name, reason);
+  if (worker.state == Worker::State::starting) {
+    fail_start(plugin, worker, reason, now, effects);
+  } else {
+    count_failure(plugin, now);
+    end_running(plugin, worker, &PluginCounters::crashed, {Error::function_failed, "its worker was killed: " + reason}, now, effects);
+  }
+  kill(plugin, worker, effects);
 }
 
 void Workers::on_refused(WorkerNumber number, Failure failure, TimeNs now, Effects& effects) {
@@ -325,14 +327,13 @@ void Workers::on_exit(WorkerNumber number, const Exit& exit, TimeNs now, Effects
   if (worker == nullptr) return;
   if (!worker->blame_taken) {
     ++plugin->counters.unexpected_exits;
-    const std::string how = worker->deaf && exit.by_signal && exit.value == SIGKILL ? "closed its socket, and was killed" : exit_text(exit);
     if (worker->state == Worker::State::starting) {
-      fail_start(*plugin, *worker, fmt::format("its worker {} while it loaded it", how), now, effects);
+      fail_start(*plugin, *worker, fmt::format("its worker {} while it loaded it", exit_text(exit)), now, effects);
     } else {
-      log(LogLevel::warning, "plug-in '{}': a worker {}", plugin->options.name, how);
+      log(LogLevel::warning, "plug-in '{}': a worker {}", plugin->options.name, exit_text(exit));
       count_failure(*plugin, now);
       end_running(*plugin, *worker, &PluginCounters::crashed,
-                  {Error::function_failed, fmt::format("its worker {} while it ran", how)}, now, effects);
+                  {Error::function_failed, fmt::format("its worker {} while it ran", exit_text(exit))}, now, effects);
     }
   }
   *worker = Worker();
@@ -358,6 +359,7 @@ void Workers::pass_time(Plugin& plugin, TimeNs now, Effects& effects) {
     return true;
   });
   for (Worker& worker : plugin.workers) {
+    if (worker.deaf_until_ns <= now) kill_liar(plugin, worker, "it closed its socket", now, effects);
     if (worker.deadline_ns > now) continue;
     if (worker.state == Worker::State::starting)
       fail_start(plugin, worker, fmt::format("it was not loaded within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)), now, effects);
@@ -375,7 +377,7 @@ void Workers::find_next_deadline() noexcept {
     for (const Taken& taken : plugin.waiting) next_deadline_ = std::min(next_deadline_, taken.deadline_ns);
     bool may_start = false;
     for (const Worker& worker : plugin.workers) {
-      next_deadline_ = std::min(next_deadline_, worker.deadline_ns);
+      next_deadline_ = std::min({next_deadline_, worker.deadline_ns, worker.deaf_until_ns});
       may_start = may_start || worker.state == Worker::State::none;
     }
     const bool nobody = std::ranges::none_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::starting; });

@@ -72,6 +72,7 @@ struct PluginStatus {
 class Workers {
  public:
   static constexpr TimeNs cancel_grace_ns = 100 * millisecond_ns;
+  static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // of one that has closed its socket
   static constexpr TimeNs backoff_first_ns = 10 * millisecond_ns, backoff_most_ns = 5 * second_ns;
 
   explicit Workers(std::vector<PluginOptions> plugins);
@@ -108,7 +109,7 @@ class Workers {
     TimeNs since = 0;
     Taken taken;              // running, abandoned
     unsigned lines = 0;        // for the log, of this call
-    bool deaf = false;         // its socket is closed
+    TimeNs deaf_until_ns = never;  // its socket is closed: until then it may still end by itself
     bool blame_taken = false;  // leaving: why was told already
   };
   struct Plugin {
@@ -132,6 +133,7 @@ class Workers {
   void end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome, Effects& effects);
   void end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now, Effects& effects);
   void kill(Plugin& plugin, Worker& worker, Effects& effects);
+  void kill_liar(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
   void count_failure(Plugin& plugin, TimeNs now);
   void fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
   void on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, Effects& effects);
