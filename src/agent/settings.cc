@@ -96,7 +96,7 @@ constexpr ConfigKey keys[] = {
     {"security.keep_ptrace", ConfigType::boolean, "true",
      "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
      "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "
-     "given up in any case."},
+     "given up in any case, but for what plugin.user takes."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
