@@ -21,6 +21,7 @@ using CallNumber = std::uint64_t;    // given by Workers; grows
 using WorkerNumber = std::uint64_t;  // of one process; grows, so a late event of an old one is known as such
 
 inline constexpr std::size_t arguments_bytes_max = 16 << 20;
+inline constexpr std::uint64_t copied_bytes_max = 16 << 20;  // of inputs without a descriptor: the loop copies them
 inline constexpr std::size_t inputs_max = 65536;
 inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of one call; a worker may open so many
 inline constexpr std::size_t key_bytes_max = 65536;

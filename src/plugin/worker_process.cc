@@ -119,7 +119,11 @@ class CallWriter {
   Status check() {
     if (call_.arguments.size() > arguments_bytes_max) return fail(Error::too_large, "arguments of {} bytes, at most {}", call_.arguments.size(), arguments_bytes_max);
     if (call_.inputs.size() > inputs_max) return fail(Error::too_large, "{} inputs, at most {}", call_.inputs.size(), inputs_max);
+    std::uint64_t copied = 0;
     for (const Input& input : call_.inputs) {
+      if (input.fd < 0) copied += input.data.size();
+      if (copied > copied_bytes_max)
+        return fail(Error::too_large, "inputs of more than {} bytes in the agent's own memory: larger ones have to lie in memfds", copied_bytes_max);
       if (input.row.size() > key_bytes_max || input.column.size() > key_bytes_max)
         return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(), key_bytes_max);
       if (input.fd < 0) continue;

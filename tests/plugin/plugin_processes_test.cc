@@ -132,7 +132,7 @@ TEST_F(PluginProcessesTest, AFunctionGetsItsArgumentsAndItsResultIsSealed) {
 
 TEST_F(PluginProcessesTest, InputsArriveWithTheirKeysAndPageAligned) {
   with(hostile());
-  Fd memory = sealed_memory(std::string(4096, 'a') + "second");
+  Fd memory = sealed_memory(std::string(4096, 'a') + "second", F_SEAL_FUTURE_WRITE);  // as frames are
   Call call = of("describe");
   const std::string own = "of the agent's memory";
   call.inputs = {{"row", "x", true, memory.get(), 0, 4096, {}, {}},
@@ -168,6 +168,10 @@ TEST_F(PluginProcessesTest, InputsThatAWorkerCouldChangeAreNotGivenToIt) {
   memory = sealed_memory("text");
   crooked.inputs.push_back({"row", "x", false, memory.get(), 1, 3, {}, {}});
   EXPECT_THAT(error_of(std::move(crooked)), HasSubstr("no multiple of 4096"));
+  Call large = of("describe");
+  const std::vector<std::byte> bytes(plugin::copied_bytes_max + 1);
+  large.inputs.push_back({"row", "x", false, -1, 0, 0, bytes, {}});
+  EXPECT_THAT(error_of(std::move(large)), HasSubstr("too_large: plug-in 'hostile', function 'describe': inputs of more than 16777216 bytes"));
   expect_served();
   EXPECT_EQ(processes_->status()[0].counters.starts, 1u);
 }
