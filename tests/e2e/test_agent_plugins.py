@@ -1,4 +1,4 @@
-"""Plug-ins of an agent's configuration: what can be loaded, what is refused, and what is left when the agent is gone."""
+"""Plug-ins of an agent: what is loaded, what is refused, and what is left when the agent is gone."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_an_idle_worker_that_is_killed_is_noticed_and_the_agent_goes_on(tmp_path
 def test_one_that_cannot_be_loaded_is_said_and_the_agent_goes_on(tmp_path: Path, plugin: Path) -> None:
     broken = tmp_path / "broken.so"
     broken.write_text("this is no shared object")
-    with agent(tmp_path, *configured(tmp_path, f'name = "broken"\npath = "{broken}"', f'name = "good"\npath = "{plugin}"')) as a:
+    with agent(
+        tmp_path, *configured(tmp_path, f'name = "broken"\npath = "{broken}"', f'name = "good"\npath = "{plugin}"')
+    ) as a:
         assert until(lambda: plugin_status(a, "broken")["failure"])
         assert f"{broken} cannot be used: " in str(plugin_status(a, "broken")["failure"])
         assert "broken.so cannot be used" in a.log()
@@ -104,7 +106,9 @@ def test_workers_have_the_user_that_is_named(tmp_path: Path) -> None:
         assert "Uid:\t65534\t65534\t65534\t65534" in status
         assert "CapPrm:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
         # What the agent may do with that is permitted, but not in force.
-        own = dict(line.split(":\t", 1) for line in Path(f"/proc/{a.pid}/status").read_text().splitlines() if ":\t" in line)
+        own = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{a.pid}/status").read_text().splitlines() if ":\t" in line
+        )
         assert int(own["CapPrm"], 16) & ~(1 << 19) == 1 << 5 | 1 << 6 | 1 << 7
         assert int(own["CapEff"], 16) & ~(1 << 19) == 0
         assert a.stop() == 0

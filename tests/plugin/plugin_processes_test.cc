@@ -395,7 +395,7 @@ TEST_F(PluginProcessesTest, FilesThatOthersCouldChangeAreNotLoaded) {
 TEST_F(PluginProcessesTest, TheExampleCountsParticles) {
   PluginOptions options = hostile();
   options.name = "particles";
-  options.path = built("examples/particles_plugin.so");
+  options.path = PARTICLES_PLUGIN;
   with(options);
   const float columns[3][4] = {{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 9}}, box[6] = {0.5f, 0.5f, 0.5f, 3.5f, 3.5f, 3.5f};
   Call call = of("bounding_box", std::string_view(reinterpret_cast<const char*>(box), sizeof box), "particles");
