@@ -19,6 +19,15 @@ PROGRAM = """
 int main(void) { return puts(ofp_version()) < 0; }
 """
 
+# A plug-in needs its one header and no library.
+PLUGIN = """
+#include <offpath/plugin.h>
+static int32_t nothing(ofp_context *context) { return OFP_HAS(context, log) ? 0 : 1; }
+static const ofp_function functions[] = {{"nothing", nothing, "Does nothing."}};
+static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "nothing", 1, functions};
+OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void) { return &plugin; }
+"""
+
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
 project(consumer C)
@@ -65,6 +74,17 @@ def test_find_package(prefix: Path, tmp_path: Path) -> None:
     run("cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", tmp_path / "build")
     assert run(tmp_path / "build/consumer") == header_version()
+
+
+@pytest.mark.parametrize(("compiler", "standard", "suffix"), [("cc", "c11", "c"), ("c++", "c++11", "cc")])
+def test_a_plugin_needs_one_header(prefix: Path, tmp_path: Path, compiler: str, standard: str, suffix: str) -> None:
+    source, plugin = tmp_path / f"plugin.{suffix}", tmp_path / "plugin.so"
+    source.write_text(PLUGIN)
+    strict = [f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fvisibility=hidden"]
+    run(compiler, *strict, "-shared", "-fPIC", f"-I{prefix / 'include'}", source, "-o", plugin)
+    assert exported(plugin) == {"offpath_plugin"}
+    included = {name for name in re.findall(r"#include <(.*)>", (prefix / "include/offpath/plugin.h").read_text())}
+    assert included == {"offpath/plugin.h", "stddef.h", "stdint.h"}  # the first in its example
 
 
 def exported(file: Path) -> set[str]:

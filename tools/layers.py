@@ -14,7 +14,7 @@ from pathlib import Path
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
     "wire": {"base"},
-    "plugin": {"base", "offpath"},
+    "plugin": {"base", "wire", "offpath"},
     "link": {"base", "wire"},
     "channel": {"base", "wire", "link"},
     "loop": {"base"},

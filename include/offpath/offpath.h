@@ -65,7 +65,8 @@ typedef enum ofp_code {
   OFP_IO = 18,
   OFP_UNSUPPORTED = 19,
   OFP_CLOSED = 20,
-  OFP_CANCELLED = 21
+  OFP_CANCELLED = 21,
+  OFP_FUNCTION_FAILED = 22 /* a function of a plug-in said so, threw or crashed; the message says which */
 } ofp_code;
 
 typedef struct ofp_error {

@@ -44,7 +44,7 @@ class Offpath(CMakePackage):
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame", "src/host"]
         if agent:
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/frame", "src/mover",
-                       "src/pool", "src/host", "src/agent"]  # fmt: skip
+                       "src/plugin", "src/pool", "src/host", "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),

@@ -138,6 +138,12 @@ class Cancelled(Error):
     code = 21
 
 
+class FunctionFailed(Error):
+    """A function of a plug-in said that it failed, threw or crashed."""
+
+    code = 22
+
+
 class AgentError(Error, RuntimeError):
     """An agent could not be started, or ended."""
 

@@ -97,8 +97,9 @@ Status Agent::listen() {
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
 //   3. the group          its posts are few; what others posted to this agent came by its channels
-//   4. status requests    last, so that what they show is what this round left
-// Connections come through the loop's descriptors, before all of these.
+//   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
+//   5. status requests    last, so that what they show is what this round left
+// Connections, and what workers say, come through the loop's descriptors, before all of these.
 void Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   dispatcher_ =
@@ -112,6 +113,9 @@ void Agent::join_parts() {
   make_group();
   dispatcher_->serve_group(*group_, geteuid());
   loop_->add(*group_);
+  plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
+  loop_->add(*plugins_);
+  plugins_->start(monotonic_ns());
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
@@ -220,6 +224,7 @@ void Agent::publish(TimeNs now) {
   status->taken_at = now;
   status->group = group_->counters();
   status->reach = group_->reach().counters();
+  status->plugins = plugins_->status();
   board_->publish(std::move(status), monotonic_ns());
 }
 

@@ -4,6 +4,7 @@
 //                                  |  jobs
 //                               JobPool                                 a few threads
 //   other agents <--> Group (members, channels to them)                 the same loop
+//                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //
 // One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
@@ -18,6 +19,7 @@
 
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
+#include "agent/plugin_processes.h"
 #include "agent/settings.h"
 #include "agent/signals.h"
 #include "agent/status.h"
@@ -86,6 +88,7 @@ class Agent {
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<group::Group> group_;
+  std::unique_ptr<PluginProcesses> plugins_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

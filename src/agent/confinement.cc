@@ -34,15 +34,18 @@ Status shut_out_others() {
   return {};
 }
 
-Result<bool> give_up_capabilities(bool keep_ptrace) {
+Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users) {
   auto header = own_header();
   CapabilityWords words{};
   if (syscall(SYS_capget, &header, words.data()) != 0) return fail_errno(errno, "capget");
   constexpr std::uint32_t ptrace = 1u << CAP_SYS_PTRACE;
+  constexpr std::uint32_t users = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL;
   static_assert(CAP_SYS_PTRACE < 32);
+  const std::uint32_t permitted = permit_users ? words[0].permitted & users : 0;
   const bool kept = keep_ptrace && (words[0].permitted & ptrace) != 0;
   words = {};
-  words[0].permitted = words[0].effective = kept ? ptrace : 0;
+  words[0].effective = kept ? ptrace : 0;
+  words[0].permitted = words[0].effective | permitted;
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   header = own_header();
   if (syscall(SYS_capset, &header, words.data()) != 0) return fail_errno(errno, "capset");

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -98,9 +99,9 @@ Arguments parse_arguments(int argc, char** argv) {
 }
 
 Result<Config> read_config(const Arguments& arguments) {
-  Config config(agent_keys());
+  Config config(agent_keys(), agent_lists());
   if (!arguments.config_file.empty()) {
-    OFP_ASSIGN(config, Config::load(agent_keys(), arguments.config_file));
+    OFP_ASSIGN(config, Config::load(agent_keys(), arguments.config_file, agent_lists()));
   }
   for (const auto& [key, value] : arguments.values) OFP_TRY(config.set(key, value));
   return config;
@@ -158,12 +159,14 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   OFP_ASSIGN(Signals signals, Signals::catch_all());
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
+  OFP_TRY(check_plugins(settings.plugins));
   compare_with_machine(settings.dispatcher);
   const std::optional<CpuQuota> quota = limit_processor(settings);
   const bool keep_ptrace = settings.keep_ptrace;
+  const bool permit_users = std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); });
   const std::optional<unsigned> pin = settings.pin;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
-               OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace));
+               OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
                return {};
@@ -184,7 +187,7 @@ Status run_program(int argc, char** argv) {
   OFP_TRY(shut_out_others());
   const Arguments arguments = parse_arguments(argc, argv);
   if (arguments.reference) {
-    std::fputs(config_reference(agent_keys()).c_str(), stdout);
+    std::fputs(config_reference(agent_keys(), agent_lists()).c_str(), stdout);
     return {};
   }
   OFP_ASSIGN(const Config config, read_config(arguments));
@@ -195,6 +198,7 @@ Status run_program(int argc, char** argv) {
   OFP_ASSIGN(AgentSettings settings, read_settings(config));
   if (arguments.check_config) {
     OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
+    OFP_TRY(check_plugins(settings.plugins));
     for (const std::string& warning : warnings) std::fprintf(stderr, "offpath-agent: warning: %s\n", warning.c_str());
     std::puts("the configuration is in order");
     return {};

@@ -167,6 +167,28 @@ void add_group(Families& families, const AgentStatus& status) {
   families.counter("member_requests_total", asked, status.reach.failed, {{"result", "failed"}});
 }
 
+// Named by the configuration, so there are not many.
+void add_plugins(Families& families, const AgentStatus& status) {
+  for (const plugin::PluginStatus& each : status.plugins) {
+    const plugin::PluginCounters& counters = each.counters;
+    const std::string calls = "Calls of functions that have ended, by how.";
+    const std::pair<const char*, std::uint64_t> results[] = {
+        {"done", counters.done},           {"failed", counters.failed},       {"crashed", counters.crashed},
+        {"timed_out", counters.timed_out}, {"cancelled", counters.cancelled}, {"unstarted", counters.unstarted}};
+    for (const auto& [result, count] : results) families.counter("plugin_calls_total", calls, count, {{"plugin", each.name}, {"result", result}});
+    families.counter("plugin_refused_total", "Calls that were not taken: no room to wait, or no such function.", counters.refused, {{"plugin", each.name}});
+    families.counter("plugin_running_seconds_total", "Time functions ran.", seconds(counters.running_ns), {{"plugin", each.name}});
+    families.counter("plugin_waiting_seconds_total", "Time calls waited for a worker.", seconds(counters.waiting_ns), {{"plugin", each.name}});
+    families.counter("plugin_starts_total", "Workers started.", counters.starts, {{"plugin", each.name}});
+    families.counter("plugin_kills_total", "Workers killed, at a deadline or for what they sent.", counters.kills, {{"plugin", each.name}});
+    families.counter("plugin_unexpected_exits_total", "Workers that crashed or ended by themselves.", counters.unexpected_exits, {{"plugin", each.name}});
+    families.gauge("plugin_workers", "Workers there are.", each.workers, {{"plugin", each.name}});
+    families.gauge("plugin_running", "Of these, those that run a call.", each.running, {{"plugin", each.name}});
+    families.gauge("plugin_waiting", "Calls that wait for a worker.", each.waiting, {{"plugin", each.name}});
+    families.gauge("plugin_usable", "1: it could be loaded when that was tried last.", each.failure.empty() && !each.functions.empty() ? 1 : 0, {{"plugin", each.name}});
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
@@ -177,6 +199,7 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   add_services(families, status);
   add_channels(families, status);
   add_group(families, status);
+  add_plugins(families, status);
   return families.text();
 }
 

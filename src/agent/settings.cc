@@ -5,11 +5,16 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+
+#include "plugin/message.h"
+#include "plugin/plugin_file.h"
+#include "plugin/worker_process.h"
 
 namespace offpath::agent {
 
@@ -110,10 +115,36 @@ constexpr ConfigKey keys[] = {
     {"security.keep_ptrace", ConfigType::boolean, "true",
      "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
      "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "
-     "given up in any case."},
+     "given up in any case, but for what plugin.user takes."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
+};
+
+constexpr ConfigKey plugin_keys[] = {
+    {"plugin.name", ConfigType::text, "", "What calls name it by: letters, digits, _ . -, each name once. Has to be there."},
+    {"plugin.path", ConfigType::text, "",
+     "The shared object, absolute. It and every folder above belong to root or the agent's user, and nobody else may write to "
+     "them. Has to be there."},
+    {"plugin.workers", ConfigType::integer, "1", "Processes that run its functions, one call at a time in each.", 1, 256},
+    {"plugin.memory", ConfigType::bytes, "1GiB",
+     "Private memory of a worker at most; and as much for the outputs of one call. What inputs take does not count.", 16 * mebibyte,
+     64 * tebibyte},
+    {"plugin.deadline", ConfigType::duration, "60s",
+     "How long a call may take, waiting for a worker included; callers may ask for less. Then its worker is killed.", millisecond_ns,
+     7 * 86400 * second_ns},
+    {"plugin.start_deadline", ConfigType::duration, "10s", "How long loading it may take.", millisecond_ns, 3600 * second_ns},
+    {"plugin.waiting_max", ConfigType::integer, "256", "Calls that may wait for a worker. More would block.", 1, 65536},
+    {"plugin.user", ConfigType::text, "",
+     "User, by number or name, whose rights the workers have: for an agent that is started as root (CAP_SETUID, CAP_SETGID, "
+     "CAP_KILL). Empty: the agent's own."},
+    {"plugin.nice", ConfigType::integer, "0", "How much its workers stand back for others, as nice does.", 0, 19},
+    {"plugin.cores", ConfigType::texts, "", "Cores its workers may use, such as 2 or 4-7. Empty: all, also if agent.pin is set."},
+};
+
+constexpr ConfigList lists[] = {
+    {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded.",
+     plugin_keys},
 };
 
 // "agent.toml:12: agent.listen: what is wrong"
@@ -221,6 +252,64 @@ Status read_group(const Config& config, AgentSettings& settings) {
   return {};
 }
 
+Result<std::vector<unsigned>> parse_cores(const Config& config) {
+  constexpr unsigned core_max = 4095;
+  std::vector<unsigned> cores;
+  for (const std::string& text : config.texts("plugin.cores")) {
+    const std::size_t dash = text.find('-');
+    unsigned first = 0, last = 0;
+    const char *middle = text.data() + std::min(dash, text.size()), *end = text.data() + text.size();
+    auto read = std::from_chars(text.data(), middle, first);
+    bool whole = read.ec == std::errc() && read.ptr == middle;
+    last = first;
+    if (dash != std::string::npos) {
+      read = std::from_chars(middle + 1, end, last);
+      whole = whole && read.ec == std::errc() && read.ptr == end;
+    }
+    if (!whole || last < first || last > core_max)
+      return bad_value(config, "plugin.cores", "'{}' is neither a core such as 2 nor a range such as 4-7", text);
+    for (unsigned core = first; core <= last; ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+Status parse_plugin_user(const Config& config, plugin::PluginOptions& options) {
+  const std::string& user = config.text("plugin.user");
+  if (user.empty()) return {};
+  uid_t uid = 0;
+  const char* end = user.data() + user.size();
+  const auto [rest, error] = std::from_chars(user.data(), end, uid);
+  const passwd* entry = error == std::errc() && rest == end ? getpwuid(uid) : getpwnam(user.c_str());
+  if (entry == nullptr) return bad_value(config, "plugin.user", "there is no user '{}'", user);
+  options.user = entry->pw_uid;
+  options.group = entry->pw_gid;
+  return {};
+}
+
+Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
+  std::vector<plugin::PluginOptions> plugins;
+  for (const Config& one : config.list("plugin")) {
+    plugin::PluginOptions options;
+    options.name = one.text("plugin.name");
+    if (!plugin::is_function_name(options.name))
+      return bad_value(one, "plugin.name", "'{}' is not 1 to 64 letters, digits, _ . -", options.name);
+    if (std::ranges::find(plugins, options.name, &plugin::PluginOptions::name) != plugins.end())
+      return bad_value(one, "plugin.name", "there are two plug-ins with the name '{}'", options.name);
+    options.path = one.text("plugin.path");
+    if (!options.path.starts_with('/')) return bad_value(one, "plugin.path", "'{}' is not an absolute path", options.path);
+    options.workers = static_cast<unsigned>(one.integer("plugin.workers"));
+    options.memory_bytes = one.bytes("plugin.memory");
+    options.deadline_ns = one.duration_ns("plugin.deadline");
+    options.start_deadline_ns = one.duration_ns("plugin.start_deadline");
+    options.waiting_max = static_cast<std::size_t>(one.integer("plugin.waiting_max"));
+    OFP_TRY(parse_plugin_user(one, options));
+    options.nice = static_cast<int>(one.integer("plugin.nice"));
+    OFP_ASSIGN(options.cores, parse_cores(one));
+    plugins.push_back(std::move(options));
+  }
+  return plugins;
+}
+
 void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
@@ -250,6 +339,18 @@ void read_limits(const Config& config, AgentSettings& settings) {
 }  // namespace
 
 std::span<const ConfigKey> agent_keys() noexcept { return keys; }
+std::span<const ConfigList> agent_lists() noexcept { return lists; }
+
+Status check_plugins(const std::vector<plugin::PluginOptions>& plugins) {
+  for (const plugin::PluginOptions& options : plugins) {
+    if (const auto file = plugin::find_plugin_file(options.path); !file)
+      return fail(Error::invalid, "plug-in '{}': {}", options.name, file.error().message);
+    if (options.user && *options.user != geteuid() && !plugin::may_change_user())
+      return fail(Error::denied, "plug-in '{}' is to run as user {} (plugin.user), which takes CAP_SETUID, CAP_SETGID and CAP_KILL: start the "
+                  "agent as root, or leave it out", options.name, *options.user);
+  }
+  return {};
+}
 
 std::string machine_name() {
   std::array<char, 256> name{};
@@ -276,6 +377,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.http, parse_http(config));
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
+  OFP_ASSIGN(settings.plugins, parse_plugins(config));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   auto profile = link::find_profile(config.text("agent.profile"));
   if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);

@@ -17,11 +17,13 @@
 #include "link/shaped_link.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
+#include "plugin/call.h"
 
 namespace offpath::agent {
 
 // Every key, with default, limits and meaning. docs/configuration.md is written from this table.
 [[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
+[[nodiscard]] std::span<const ConfigList> agent_lists() noexcept;
 
 struct AgentSettings {
   std::string name;
@@ -43,6 +45,7 @@ struct AgentSettings {
   std::vector<std::string> old_key_files;
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
   LogLevel log_level = LogLevel::info;
+  std::vector<plugin::PluginOptions> plugins;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the
@@ -50,6 +53,9 @@ struct AgentSettings {
 [[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
 
 [[nodiscard]] std::string machine_name();
+// Are the files of plug-ins there, and can nobody else change them; may the agent start workers of the users that are named?
+// Whether they can be loaded only a worker finds out.
+[[nodiscard]] Status check_plugins(const std::vector<plugin::PluginOptions>& plugins);
 
 // Where the agent listens if nothing is said: for root /run/offpath/agent.sock, else
 // $XDG_RUNTIME_DIR/offpath/agent.sock.

@@ -12,7 +12,7 @@ namespace offpath::agent {
 namespace {
 
 Result<AgentSettings> settings_of(std::string_view toml) {
-  OFP_ASSIGN(const Config config, Config::parse(agent_keys(), toml, "agent.toml"));
+  OFP_ASSIGN(const Config config, Config::parse(agent_keys(), toml, "agent.toml", agent_lists()));
   return read_settings(config);
 }
 
@@ -119,6 +119,57 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
   EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
 }
 
+TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {
+  EXPECT_TRUE(settings_of("")->plugins.empty());
+  const auto settings = settings_of(R"(
+[[plugin]]
+name = "first"
+path = "/opt/first.so"
+[[plugin]]
+name = "second"
+path = "/opt/second.so"
+workers = 3
+memory = "64MiB"
+deadline = "5s"
+start_deadline = "1s"
+waiting_max = 7
+user = "root"
+nice = 10
+cores = ["1", "4-6"]
+)");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_EQ(settings->plugins.size(), 2u);
+  // The table's defaults are the ones plug-ins have by themselves.
+  const plugin::PluginOptions &first = settings->plugins[0], &second = settings->plugins[1], defaults;
+  EXPECT_EQ(first.name, "first");
+  EXPECT_EQ(first.workers, defaults.workers);
+  EXPECT_EQ(first.memory_bytes, defaults.memory_bytes);
+  EXPECT_EQ(first.deadline_ns, defaults.deadline_ns);
+  EXPECT_EQ(first.start_deadline_ns, defaults.start_deadline_ns);
+  EXPECT_EQ(first.waiting_max, defaults.waiting_max);
+  EXPECT_FALSE(first.user.has_value());
+  EXPECT_EQ(second.path, "/opt/second.so");
+  EXPECT_EQ(second.workers, 3u);
+  EXPECT_EQ(second.memory_bytes, 64u << 20);
+  EXPECT_EQ(second.deadline_ns, 5 * second_ns);
+  EXPECT_EQ(second.start_deadline_ns, second_ns);
+  EXPECT_EQ(second.waiting_max, 7u);
+  EXPECT_EQ(second.user, 0u);
+  EXPECT_EQ(second.nice, 10);
+  EXPECT_EQ(second.cores, (std::vector<unsigned>{1, 4, 5, 6}));
+}
+
+TEST(PluginSettingsTest, WhatIsWrongIsNamedWithItsPlace) {
+  EXPECT_EQ(error_of("[[plugin]]\npath = '/a.so'\n"), "agent.toml:1: plugin.name: '' is not 1 to 64 letters, digits, _ . -");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\n"), "agent.toml:1: plugin.path: '' is not an absolute path");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = 'a.so'\n"), "agent.toml:3: plugin.path: 'a.so' is not an absolute path");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = '/a'\n[[plugin]]\nname = 'a'\npath = '/b'\n"),
+            "agent.toml:5: plugin.name: there are two plug-ins with the name 'a'");
+  EXPECT_EQ(error_of("[[plugin]]\nworker = 2\n"), "agent.toml:2: unknown key 'plugin.worker'; the nearest known key is 'plugin.workers'");
+  for (const char* wrong : {"user = 'nobody-has-this-name'", "cores = ['x']", "cores = ['7-4']", "cores = ['1-']", "memory = '1MiB'", "workers = 0"})
+    EXPECT_TRUE(error_of(std::string("[[plugin]]\nname = 'a'\npath = '/a'\n") + wrong).starts_with("agent.toml:4: ")) << wrong;
+}
+
 std::string exposure(std::string_view toml) {
   auto settings = settings_of(toml);
   if (!settings) return settings.error().message;
@@ -170,7 +221,7 @@ TEST(ConfigurationFilesTest, TheSampleIsInOrder) {
 // docs/configuration.md ends with what `offpath-agent --config-reference` prints.
 TEST(ConfigurationFilesTest, TheReferenceInTheDocsIsThisTable) {
   const std::string page = file("docs/configuration.md");
-  EXPECT_TRUE(page.ends_with(config_reference(agent_keys())))
+  EXPECT_TRUE(page.ends_with(config_reference(agent_keys(), agent_lists())))
       << "write the output of `offpath-agent --config-reference` to the end of docs/configuration.md";
 }
 

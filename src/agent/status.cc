@@ -130,6 +130,26 @@ void write_members(Json& json, const AgentStatus& status) {
   json.member("failed", status.reach.failed).end_object();
 }
 
+void write_plugins(Json& json, const AgentStatus& status) {
+  json.key("plugins").begin_list();
+  for (const plugin::PluginStatus& each : status.plugins) {
+    const plugin::PluginCounters& counters = each.counters;
+    json.begin_object().member("name", each.name).member("path", each.path).member("failure", each.failure);
+    json.key("functions").begin_list();
+    for (const plugin::FunctionInfo& function : each.functions)
+      json.begin_object().member("name", function.name).member("doc", function.doc).end_object();
+    json.end_list();
+    json.member("workers", each.workers).member("workers_max", each.workers_max).member("running", each.running);
+    json.member("waiting", each.waiting).member("waiting_max", each.waiting_max);
+    json.member("calls", counters.calls).member("done", counters.done).member("failed", counters.failed);
+    json.member("crashed", counters.crashed).member("timed_out", counters.timed_out).member("cancelled", counters.cancelled);
+    json.member("unstarted", counters.unstarted).member("refused", counters.refused).member("starts", counters.starts);
+    json.member("kills", counters.kills).member("unexpected_exits", counters.unexpected_exits);
+    json.member("running_s", seconds(counters.running_ns)).member("waiting_s", seconds(counters.waiting_ns)).end_object();
+  }
+  json.end_list();
+}
+
 }  // namespace
 
 std::shared_ptr<const AgentStatus> StatusBoard::get() {
@@ -211,6 +231,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_channels(json, status);
   write_streams_and_pools(json, status);
   write_members(json, status);
+  write_plugins(json, status);
   return json.end_object().text() + "\n";
 }
 

@@ -12,6 +12,7 @@
 #include "agent/dispatcher.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
+#include "plugin/workers.h"
 
 namespace offpath::agent {
 
@@ -45,6 +46,7 @@ struct AgentStatus {
   TimeNs taken_at = 0;                 // what the members' times are to be compared with
   group::GroupCounters group;
   group::ReachCounters reach;
+  std::vector<plugin::PluginStatus> plugins;
 };
 
 // How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.

@@ -51,7 +51,22 @@ std::shared_ptr<AgentStatus> some_status() {
   status->buffers.misses = 1;
   status->channels.push_back({1, {"lmp\n", 1000, 42}, {"local", true, false, 0, "direct"}, {}, true});
   status->channels.push_back({2, {"other", 1000, 43}, {"local", true, false, 0, "direct"}, {}, false});
+  plugin::PluginStatus particles;
+  particles.name = "particles";
+  particles.functions = {{"mean", "The \"mean\"."}};
+  particles.counters.done = 5;
+  particles.counters.crashed = 2;
+  particles.counters.running_ns = 1500 * millisecond_ns;
+  status->plugins.push_back(particles);
   return status;
+}
+
+TEST(StatusTest, PlugInsAreShown) {
+  const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
+  EXPECT_NE(json.find(R"("functions":[{"name":"mean","doc":"The \"mean\"."}])"), std::string::npos) << json;
+  EXPECT_NE(metrics.find("offpath_plugin_calls_total{plugin=\"particles\",result=\"crashed\"} 2\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("offpath_plugin_running_seconds_total{plugin=\"particles\"} 1.5\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_plugin_usable{plugin=\"particles\"} 1\n"), std::string::npos);
 }
 
 TEST(StatusTest, JsonHasTheFigures) {

@@ -83,14 +83,17 @@ std::string_view table_of(std::string_view name) {
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
 }
 
-tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::string_view name, bool is_table,
-                                     std::string_view source) {
+tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<const ConfigList> lists,
+                                     std::string_view name, bool is_table, std::string_view source) {
   std::string_view kind = is_table ? "table" : "key";
   std::string_view nearest;
   for (const ConfigKey& key : keys) {
     std::string_view candidate = is_table ? table_of(key.name) : key.name;
     if (candidate.empty()) continue;
     if (nearest.empty() || edit_distance(candidate, name) < edit_distance(nearest, name)) nearest = candidate;
+  }
+  for (const ConfigList& list : lists) {
+    if (is_table && (nearest.empty() || edit_distance(list.name, name) < edit_distance(nearest, name))) nearest = list.name;
   }
   if (nearest.empty()) return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   return fail(Error::invalid, "{}: unknown {} '{}'; the nearest known {} is '{}'", source, kind, name, kind, nearest);
@@ -227,14 +230,32 @@ struct ConfigReader {
       std::string place = fmt::format("{}:{}", source, static_cast<unsigned>(key.source().begin.line));
       if (const ConfigKey* known = find_key(config.keys_, name)) {
         OFP_TRY(read_value(config, *known, node, place));
+      } else if (const auto list = std::ranges::find(config.lists_, name, &ConfigList::name); list != config.lists_.end()) {
+        OFP_TRY(read_list(config, *list, node, place, source));
       } else if (!is_table_name(config.keys_, name)) {
-        return unknown_name(config.keys_, name, node.is_table(), place);
+        return unknown_name(config.keys_, config.lists_, name, node.is_table() || node.is_array_of_tables(), place);
       } else if (!node.is_table()) {
         return fail(Error::invalid, "{}: '{}' is a table of keys, but {} stands there", place, name,
                     toml_type_name(node));
       } else {
         OFP_TRY(read_table(config, *node.as_table(), name + ".", source));
       }
+    }
+    return {};
+  }
+
+  static Status read_list(Config& config, const ConfigList& list, const toml::node& node, const std::string& place,
+                          std::string_view source) {
+    if (!node.is_array_of_tables())
+      return fail(Error::invalid, "{}: '{}' is written [[{}]], once for each, but {} stands there", place, list.name, list.name,
+                  toml_type_name(node));
+    auto& listed = config.listed_[static_cast<std::size_t>(&list - config.lists_.data())];
+    for (const toml::node& element : *node.as_array()) {
+      Config one(list.keys);
+      const std::string begin = fmt::format("{}:{}", source, static_cast<unsigned>(element.source().begin.line));
+      for (Config::Entry& entry : one.entries_) entry.source = begin;
+      OFP_TRY(read_table(one, *element.as_table(), std::string(list.name) + ".", source));
+      listed.push_back(std::move(one));
     }
     return {};
   }
@@ -303,7 +324,8 @@ std::string_view config_type_name(ConfigType type) noexcept {
   return "";
 }
 
-Config::Config(std::span<const ConfigKey> keys) : keys_(keys) {
+Config::Config(std::span<const ConfigKey> keys, std::span<const ConfigList> lists)
+    : keys_(keys), lists_(lists), listed_(lists.size()) {
   for (const ConfigKey& key : keys) {
     auto value = ConfigReader::from_text(key.type, key.value);
     OFP_ASSERT(value && ConfigReader::check_range(key, *value));
@@ -311,18 +333,19 @@ Config::Config(std::span<const ConfigKey> keys) : keys_(keys) {
   }
 }
 
-Result<Config> Config::parse(std::span<const ConfigKey> keys, std::string_view toml, std::string_view source) {
+Result<Config> Config::parse(std::span<const ConfigKey> keys, std::string_view toml, std::string_view source,
+                             std::span<const ConfigList> lists) {
   toml::parse_result parsed = toml::parse(toml);
   if (!parsed) {
     return fail(Error::invalid, "{}:{}: {}", source, static_cast<unsigned>(parsed.error().source().begin.line),
                 parsed.error().description());
   }
-  Config config(keys);
+  Config config(keys, lists);
   OFP_TRY(ConfigReader::read_table(config, parsed.table(), "", source));
   return config;
 }
 
-Result<Config> Config::load(std::span<const ConfigKey> keys, const std::string& path) {
+Result<Config> Config::load(std::span<const ConfigKey> keys, const std::string& path, std::span<const ConfigList> lists) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return fail_errno(errno, "open " + path);
   std::string toml(file_bytes_max + 1, '\0');
@@ -337,12 +360,12 @@ Result<Config> Config::load(std::span<const ConfigKey> keys, const std::string& 
   if (length > file_bytes_max) {
     return fail(Error::too_large, "{}: larger than the {} bytes a configuration may have", path, file_bytes_max);
   }
-  return parse(keys, std::string_view(toml).substr(0, length), path);
+  return parse(keys, std::string_view(toml).substr(0, length), path, lists);
 }
 
 Status Config::set(std::string_view name, std::string_view value, std::string_view source) {
   const ConfigKey* key = find_key(keys_, name);
-  if (key == nullptr) return unknown_name(keys_, name, false, source);
+  if (key == nullptr) return unknown_name(keys_, lists_, name, false, source);
   auto parsed = ConfigReader::from_text(key->type, value);
   Status in_range = parsed ? ConfigReader::check_range(*key, *parsed) : tl::unexpected(parsed.error());
   if (!in_range) return fail(Error::invalid, "{}: '{}': {}", source, name, in_range.error().message);
@@ -380,6 +403,24 @@ const std::string& Config::source(std::string_view name) const {
   return entries_[static_cast<std::size_t>(key - keys_.data())].source;
 }
 
+const std::vector<Config>& Config::list(std::string_view name) const {
+  const auto found = std::ranges::find(lists_, name, &ConfigList::name);
+  OFP_ASSERT(found != lists_.end());
+  return listed_[static_cast<std::size_t>(found - lists_.begin())];
+}
+
+// The keys of one table, without its name.
+std::string Config::table_toml(std::string_view table) const {
+  std::string out;
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const ConfigKey& key = keys_[i];
+    if (table_of(key.name) != table) continue;
+    std::string_view last = key.name.substr(table.empty() ? 0 : table.size() + 1);
+    out += fmt::format("# {}\n{} = {}\n", key.doc, last, ConfigReader::written(key.type, entries_[i].value));
+  }
+  return out;
+}
+
 std::string Config::to_toml() const {
   // TOML wants the keys without a table first, and each table once.
   std::vector<std::string_view> tables{""};
@@ -389,23 +430,32 @@ std::string Config::to_toml() const {
   std::string out;
   for (std::string_view table : tables) {
     if (!table.empty()) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", table);
-    for (std::size_t i = 0; i < keys_.size(); ++i) {
-      const ConfigKey& key = keys_[i];
-      if (table_of(key.name) != table) continue;
-      std::string_view last = key.name.substr(table.empty() ? 0 : table.size() + 1);
-      out += fmt::format("# {}\n{} = {}\n", key.doc, last, ConfigReader::written(key.type, entries_[i].value));
-    }
+    out += table_toml(table);
+  }
+  for (std::size_t i = 0; i < lists_.size(); ++i) {
+    for (const Config& one : listed_[i])
+      out += fmt::format("{}[[{}]]\n{}", out.empty() ? "" : "\n", lists_[i].name, one.table_toml(lists_[i].name));
   }
   return out;
 }
 
-std::string config_reference(std::span<const ConfigKey> keys) {
+namespace {
+
+std::string reference_table(std::span<const ConfigKey> keys) {
   std::string out = "| key | type | default | meaning |\n|---|---|---|---|\n";
   for (const ConfigKey& key : keys) {
     std::string value(key.value);
     out += fmt::format("| `{}` | {} | {} | {} |\n", key.name, config_type_name(key.type),
                        value.empty() ? "none" : "`" + value + "`", key.doc);
   }
+  return out;
+}
+
+}  // namespace
+
+std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists) {
+  std::string out = reference_table(keys);
+  for (const ConfigList& list : lists) out += fmt::format("\n`[[{}]]`, any number of times: {}\n\n{}", list.name, list.doc, reference_table(list.keys));
   return out;
 }
 

@@ -44,17 +44,25 @@ struct ConfigKey {
   std::int64_t maximum = std::numeric_limits<std::int64_t>::max();
 };
 
+// Tables that may stand there any number of times, [[plugin]] for example. Their keys are "plugin.name" and so on.
+struct ConfigList {
+  std::string_view name;
+  std::string_view doc;  // what one of them is
+  std::span<const ConfigKey> keys;
+};
+
 // Asking for a key that is not in the table, or as another type than it has, is a bug and asserted.
-// `keys` must outlive the Config.
+// `keys` and `lists` must outlive the Config.
 class Config {
  public:
   // The defaults alone. A default that is no value of its key's type is a bug and asserted.
-  explicit Config(std::span<const ConfigKey> keys);
+  explicit Config(std::span<const ConfigKey> keys, std::span<const ConfigList> lists = {});
 
   // Defaults, then `toml`. `source` names the text in errors: a file's path.
   [[nodiscard]] static Result<Config> parse(std::span<const ConfigKey> keys, std::string_view toml,
-                                            std::string_view source);
-  [[nodiscard]] static Result<Config> load(std::span<const ConfigKey> keys, const std::string& path);
+                                            std::string_view source, std::span<const ConfigList> lists = {});
+  [[nodiscard]] static Result<Config> load(std::span<const ConfigKey> keys, const std::string& path,
+                                           std::span<const ConfigList> lists = {});
 
   // One value from outside TOML: an option "key=value" of the command line.
   [[nodiscard]] Status set(std::string_view name, std::string_view value, std::string_view source = "command line");
@@ -67,7 +75,11 @@ class Config {
   [[nodiscard]] TimeNs duration_ns(std::string_view name) const;
   [[nodiscard]] const std::vector<std::string>& texts(std::string_view name) const;
 
-  // Where the value comes from: "default", "agent.toml:12", "command line".
+  // Each [[name]] of a list, in their order. Only a file can have any.
+  [[nodiscard]] const std::vector<Config>& list(std::string_view name) const;
+
+  // Where the value comes from: "default", "agent.toml:12", "command line". Of one of a list, instead of "default", where
+  // that begins.
   [[nodiscard]] const std::string& source(std::string_view name) const;
 
   // The configuration in force as TOML that parse() takes back, every key with its meaning.
@@ -83,12 +95,16 @@ class Config {
 
   [[nodiscard]] const Value& value_of(std::string_view name, ConfigType type) const;
 
+  [[nodiscard]] std::string table_toml(std::string_view table) const;
+
   std::span<const ConfigKey> keys_;
   std::vector<Entry> entries_;  // one for each key, in their order
+  std::span<const ConfigList> lists_;
+  std::vector<std::vector<Config>> listed_;  // one for each list, in their order
 };
 
-// A Markdown table of all keys, for docs/.
-[[nodiscard]] std::string config_reference(std::span<const ConfigKey> keys);
+// A Markdown table of all keys, and one of each list's, for docs/.
+[[nodiscard]] std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists = {});
 
 // "4GiB" -> 4294967296. Units: none and B, KiB MiB GiB TiB, kB MB GB TB.
 [[nodiscard]] Result<std::int64_t> parse_bytes(std::string_view text);

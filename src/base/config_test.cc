@@ -137,6 +137,38 @@ TEST(Config, SetTakesTextOfTheCommandLine) {
   EXPECT_EQ(config.integer("loop.cores"), 7) << "a refused value changes nothing";
 }
 
+constexpr ConfigKey pet_keys[] = {
+    {"pet.name", ConfigType::text, "", "What it is called."},
+    {"pet.legs", ConfigType::integer, "4", "How many.", 0, 1000},
+};
+constexpr ConfigList some_lists[] = {{"pet", "an animal.", pet_keys}};
+
+TEST(Config, TablesMayStandThereAnyNumberOfTimes) {
+  const auto config = Config::parse(keys, "[[pet]]\nname = 'Rex'\n[[pet]]\nname = 'Ant'\nlegs = 6\n", "agent.toml", some_lists);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const std::vector<Config>& pets = config->list("pet");
+  ASSERT_EQ(pets.size(), 2u);
+  EXPECT_EQ(pets[0].text("pet.name"), "Rex");
+  EXPECT_EQ(pets[0].integer("pet.legs"), 4);
+  EXPECT_EQ(pets[0].source("pet.legs"), "agent.toml:1");
+  EXPECT_EQ(pets[1].integer("pet.legs"), 6);
+  EXPECT_EQ(pets[1].source("pet.legs"), "agent.toml:5");
+  EXPECT_TRUE(Config(keys, some_lists).list("pet").empty());
+
+  const auto again = Config::parse(keys, config->to_toml(), "printed", some_lists);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_EQ(again->list("pet")[1].integer("pet.legs"), 6);
+  EXPECT_NE(config_reference(keys, some_lists).find("`[[pet]]`, any number of times: an animal.\n\n| key |"), std::string::npos);
+}
+
+TEST(Config, ErrorsInSuchTablesNameTheirKeys) {
+  const auto error = [](std::string_view toml) { return Config::parse(keys, toml, "agent.toml", some_lists).error().message; };
+  EXPECT_EQ(error("[[pet]]\nnmae = 'Rex'\n"), "agent.toml:2: unknown key 'pet.nmae'; the nearest known key is 'pet.name'");
+  EXPECT_EQ(error("[[pte]]\nname = 'Rex'\n"), "agent.toml:1: unknown table 'pte'; the nearest known table is 'pet'");
+  EXPECT_EQ(error("[pet]\nname = 'Rex'\n"), "agent.toml:1: 'pet' is written [[pet]], once for each, but a table stands there");
+  EXPECT_EQ(error("[[pet]]\nlegs = 2000\n"), "agent.toml:2: 'pet.legs': 2000 is larger than the maximum, 1000");
+}
+
 TEST(Config, WhatItPrintsItReads) {
   Config config(keys);
   ASSERT_TRUE(config.set("name", "quote \" backslash \\ newline \n end"));

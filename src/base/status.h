@@ -37,7 +37,8 @@ namespace offpath {
   X(io, 18, "input/output error")                                                 \
   X(unsupported, 19, "not supported here")                                        \
   X(closed, 20, "closed")                                                         \
-  X(cancelled, 21, "cancelled")
+  X(cancelled, 21, "cancelled")                                                   \
+  X(function_failed, 22, "a function of a plug-in failed")
 
 enum class Error : std::int32_t {
 #define X(name, number, text) name = number,

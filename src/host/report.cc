@@ -6,7 +6,7 @@
 namespace offpath::host {
 
 #define X(name, number, text) \
-  static_assert(static_cast<int>(Error::name) == number && number <= OFP_CANCELLED, "offpath.h has the same numbers");
+  static_assert(static_cast<int>(Error::name) == number && number <= OFP_FUNCTION_FAILED, "offpath.h has the same numbers");
 OFFPATH_ERRORS(X)
 #undef X
 static_assert(OFP_WOULD_BLOCK == static_cast<int>(Error::would_block) && OFP_TIMEOUT == static_cast<int>(Error::timeout));
@@ -20,6 +20,7 @@ static_assert(OFP_PROTOCOL == static_cast<int>(Error::protocol) && OFP_FORKED ==
 static_assert(OFP_NO_MEMORY == static_cast<int>(Error::no_memory) && OFP_NO_SPACE == static_cast<int>(Error::no_space));
 static_assert(OFP_IO == static_cast<int>(Error::io) && OFP_UNSUPPORTED == static_cast<int>(Error::unsupported));
 static_assert(OFP_CLOSED == static_cast<int>(Error::closed) && OFP_CANCELLED == static_cast<int>(Error::cancelled));
+static_assert(OFP_FUNCTION_FAILED == static_cast<int>(Error::function_failed));
 
 int report(const Failure& failure, ofp_error* error) noexcept {
   const int code = static_cast<int>(failure.code);

@@ -1,0 +1,142 @@
+#include "agent/plugin_processes.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <utility>
+
+#include "base/log.h"
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr unsigned messages_of_one_round = 16;  // a worker that floods the agent with lines holds nobody up
+
+}  // namespace
+
+std::string worker_program() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  // Also after an upgrade has replaced the file this process runs.
+  return program.substr(0, program.rfind('/') + 1) + "offpath-worker";
+}
+
+PluginProcesses::PluginProcesses(loop::Loop& loop, std::vector<plugin::PluginOptions> plugins, std::string program)
+    : loop_(loop), program_(std::move(program)), workers_(std::move(plugins)) {}
+
+PluginProcesses::~PluginProcesses() {
+  for (const auto& [number, process] : processes_) {
+    loop_.unwatch(process.socket());
+    loop_.unwatch(process.process());
+  }
+}
+
+void PluginProcesses::start(TimeNs now) {
+  workers_.start(now, effects_);
+  carry_out(now);
+}
+
+Result<plugin::CallNumber> PluginProcesses::call(plugin::Call call, TimeNs now, Done done) {
+  OFP_ASSIGN(const plugin::CallNumber number, workers_.call(std::move(call), now, effects_));
+  calls_.emplace(number, std::move(done));
+  return number;  // effects are carried out by the next poll: `done` is never called from here
+}
+
+bool PluginProcesses::cancel(plugin::CallNumber number, TimeNs now) { return workers_.cancel(number, now, effects_); }
+
+bool PluginProcesses::poll(TimeNs now) {
+  workers_.on_time(now, effects_);
+  if (effects_.empty()) return false;
+  carry_out(now);
+  return true;
+}
+
+// ---- effects. Carrying one out may bring new ones, and `done` may call functions: both are appended and done in turn.
+
+void PluginProcesses::carry_out(TimeNs now) {
+  while (!effects_.empty()) {
+    plugin::Effects effects = std::exchange(effects_, {});
+    for (plugin::Effect& effect : effects) std::visit([&](auto& each) { carry_out(each, now); }, effect);
+  }
+}
+
+Status PluginProcesses::watch(plugin::WorkerNumber number, const plugin::WorkerProcess& process) {
+  OFP_TRY(loop_.watch(process.socket(), EPOLLIN, [this, number](std::uint32_t, TimeNs now) { on_readable(number, now); }));
+  return loop_.watch(process.process(), EPOLLIN, [this, number](std::uint32_t, TimeNs now) { on_ended(number, now); });
+}
+
+void PluginProcesses::carry_out(plugin::StartEffect& effect, TimeNs now) {
+  auto process = plugin::WorkerProcess::start(workers_.options(effect.plugin), program_);
+  Status watched = process ? watch(effect.worker, *process) : Status(tl::unexpected<Failure>(process.error()));
+  if (!watched) {
+    if (process) loop_.unwatch(process->socket());
+    return workers_.on_start_failed(effect.worker, watched.error(), now, effects_);
+  }
+  processes_.emplace(effect.worker, std::move(*process));
+}
+
+void PluginProcesses::carry_out(plugin::SendEffect& effect, TimeNs now) {
+  const auto found = processes_.find(effect.worker);
+  if (found == processes_.end()) return;  // it has ended, and so has the call
+  Status sent = found->second.send(effect.number, *effect.call, effect.deadline_ns);
+  if (sent) return;
+  if (sent.error().code == Error::peer_lost) return workers_.on_garbage(effect.worker, sent.error(), now, effects_);
+  workers_.on_refused(effect.worker, std::move(sent).error(), now, effects_);
+}
+
+void PluginProcesses::carry_out(plugin::CancelEffect& effect, TimeNs) {
+  if (const auto found = processes_.find(effect.worker); found != processes_.end()) found->second.cancel(effect.number);
+}
+
+void PluginProcesses::carry_out(plugin::KillEffect& effect, TimeNs) {
+  const auto found = processes_.find(effect.worker);
+  if (found == processes_.end()) return;
+  loop_.unwatch(found->second.socket());
+  found->second.kill();
+}
+
+void PluginProcesses::carry_out(plugin::ReplyEffect& effect, TimeNs now) {
+  const auto call = calls_.extract(effect.number);
+  OFP_ASSERT(call);
+  call.mapped()(std::move(effect.outcome), now);
+}
+
+// ---- what processes do
+
+void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max, TimeNs now) {
+  for (unsigned i = 0; i < messages_max; ++i) {
+    const auto found = processes_.find(number);
+    if (found == processes_.end()) return;
+    auto event = found->second.receive();
+    if (!event) {
+      loop_.unwatch(found->second.socket());  // nothing good comes of it any more
+      return workers_.on_garbage(number, event.error(), now, effects_);
+    }
+    if (!*event) return;
+    workers_.on_event(number, std::move(**event), now, effects_);
+  }
+}
+
+void PluginProcesses::on_readable(plugin::WorkerNumber number, TimeNs now) {
+  receive(number, messages_of_one_round, now);
+  carry_out(now);
+}
+
+// What it has said before it ended counts: the reason why it cannot be used, a result.
+void PluginProcesses::on_ended(plugin::WorkerNumber number, TimeNs now) {
+  const auto found = processes_.find(number);
+  if (found == processes_.end()) return;
+  receive(number, plugin::lines_max + 2, now);
+  const std::optional<plugin::Exit> exit = found->second.reap();
+  if (!exit) return;
+  loop_.unwatch(found->second.socket());
+  loop_.unwatch(found->second.process());
+  processes_.erase(found);
+  workers_.on_exit(number, *exit, now, effects_);
+  carry_out(now);
+}
+
+}  // namespace offpath::agent

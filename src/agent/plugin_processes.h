@@ -1,0 +1,65 @@
+// Users' functions on the agent: the state machine of src/plugin joined with real processes and the loop. Services call
+// functions here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loop/loop.h"
+#include "plugin/worker_process.h"
+#include "plugin/workers.h"
+
+namespace offpath::agent {
+
+// offpath-worker beside the program that runs.
+[[nodiscard]] std::string worker_program();
+
+class PluginProcesses final : public loop::Poller {
+ public:
+  // Called once for each call that was taken, on the loop's thread; it may call functions itself. Not called any more when
+  // this object is gone.
+  using Done = std::function<void(plugin::Outcome outcome, TimeNs now)>;
+
+  // Belongs to the loop's thread, which has to live as long as any worker: the kernel ends them with it. Add it to the loop's
+  // pollers, for its deadlines; its descriptors it watches itself.
+  PluginProcesses(loop::Loop& loop, std::vector<plugin::PluginOptions> plugins, std::string program = worker_program());
+  ~PluginProcesses() override;  // kills all workers
+  PluginProcesses(const PluginProcesses&) = delete;
+  PluginProcesses& operator=(const PluginProcesses&) = delete;
+
+  void start(TimeNs now);  // a worker of each plug-in, so that the log says at once what is wrong with it
+
+  // Errors are those of plugin::Workers::call, and come at once; `done` is then not called. Otherwise it is called later,
+  // never from within call(). What the inputs name has to stay until then (plugin::Input::owner).
+  [[nodiscard]] Result<plugin::CallNumber> call(plugin::Call call, TimeNs now, Done done);
+  bool cancel(plugin::CallNumber number, TimeNs now);  // `done` comes with Error::cancelled; false: it was called already
+
+  [[nodiscard]] std::vector<plugin::PluginStatus> status() const { return workers_.status(); }
+
+  bool poll(TimeNs now) override;
+  bool fall_asleep(TimeNs) override { return effects_.empty(); }
+  [[nodiscard]] TimeNs next_deadline() const override { return workers_.next_deadline(); }
+
+ private:
+  void carry_out(TimeNs now);
+  void carry_out(plugin::StartEffect& effect, TimeNs now);
+  void carry_out(plugin::SendEffect& effect, TimeNs now);
+  void carry_out(plugin::CancelEffect& effect, TimeNs now);
+  void carry_out(plugin::KillEffect& effect, TimeNs now);
+  void carry_out(plugin::ReplyEffect& effect, TimeNs now);
+  void on_readable(plugin::WorkerNumber number, TimeNs now);
+  void on_ended(plugin::WorkerNumber number, TimeNs now);
+  [[nodiscard]] Status watch(plugin::WorkerNumber number, const plugin::WorkerProcess& process);
+  void receive(plugin::WorkerNumber number, unsigned messages_max, TimeNs now);
+
+  loop::Loop& loop_;
+  std::string program_;
+  plugin::Workers workers_;
+  std::unordered_map<plugin::WorkerNumber, plugin::WorkerProcess> processes_;
+  std::unordered_map<plugin::CallNumber, Done> calls_;
+  plugin::Effects effects_;
+};
+
+}  // namespace offpath::agent

@@ -1,0 +1,81 @@
+// One call of a user's function, as services ask for it and as they get its result. Read include/offpath/plugin.h first,
+// then workers.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace offpath::plugin {
+
+using CallNumber = std::uint64_t;    // given by Workers; grows
+using WorkerNumber = std::uint64_t;  // of one process; grows, so a late event of an old one is known as such
+
+inline constexpr std::size_t arguments_bytes_max = 16 << 20;
+inline constexpr std::uint64_t copied_bytes_max = 16 << 20;  // of inputs without a descriptor: the loop copies them
+inline constexpr std::size_t inputs_max = 65536;
+inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of one call; a worker may open so many
+inline constexpr std::size_t key_bytes_max = 65536;
+inline constexpr std::size_t outputs_max = 250;  // as many descriptors as go with one message, less a few
+
+// What a [[plugin]] of the configuration says. docs/plugin.md tells what the limits can do and what not.
+struct PluginOptions {
+  std::string name, path;
+  unsigned workers = 1;
+  std::uint64_t memory_bytes = 1 << 30;  // private memory of a worker; and the outputs of one call together
+  TimeNs deadline_ns = 60 * second_ns;   // the longest a call may take, waiting for a worker included
+  TimeNs start_deadline_ns = 10 * second_ns;
+  std::size_t waiting_max = 256;
+  std::optional<uid_t> user;    // none: the agent's
+  gid_t group = 0;              // of `user`
+  int nice = 0;
+  std::vector<unsigned> cores;  // empty: all there are
+};
+
+// One object a function works on. Its bytes are either a piece of a descriptor, which the worker maps, or lie in the
+// agent's memory, which are copied. `owner` keeps both until the call has ended.
+struct Input {
+  std::string row, column;
+  bool arrow = false;
+  int fd = -1;               // a memfd sealed against writing (WRITE or FUTURE_WRITE); -1: `data`
+  std::uint64_t offset = 0;  // in fd, a multiple of page_bytes
+  std::uint64_t bytes = 0;   // in fd
+  Bytes data;
+  std::shared_ptr<const void> owner;
+};
+
+struct Call {
+  std::string plugin, function;
+  std::vector<std::byte> arguments;
+  std::vector<Input> inputs;
+  TimeNs deadline_ns = never;                   // a point in time; the plug-in's own may come before it
+  std::uint64_t output_bytes_max = UINT64_MAX;  // of all outputs together; the plug-in's memory may be less
+};
+
+// A result: shared memory that nobody can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to readers
+// or dropped.
+struct Output {
+  std::string name;
+  bool arrow = false;
+  std::uint64_t bytes = 0;
+  Fd memory;  // also there if `bytes` is 0
+};
+using Outputs = std::vector<Output>;
+
+// How a worker's process ended.
+struct Exit {
+  bool by_signal = false;
+  int value = 0;  // signal or exit code
+};
+[[nodiscard]] std::string exit_text(const Exit& exit);  // "was killed by SIGSEGV", "exited with 3"
+
+}  // namespace offpath::plugin

@@ -1,0 +1,225 @@
+#include "plugin/message.h"
+
+#include <algorithm>
+
+#include "wire/cursor.h"
+
+namespace offpath::plugin {
+
+namespace {
+
+using wire::Reader;
+using wire::Writer;
+
+enum class Kind : std::uint8_t { ready = 1, unusable, log, done, call, more };
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  std::ranges::replace_if(out, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }, '?');
+  return out;
+}
+
+std::string_view cut(std::string_view text, std::size_t bytes_max) { return text.substr(0, bytes_max); }
+
+Result<Ready> take_ready(Reader& reader) {
+  Ready ready;
+  ready.protocol = reader.take<std::uint32_t>();
+  // Of another protocol, what follows may look different: whoever reads this compares the number first.
+  if (reader.ok() && ready.protocol != protocol_version) return ready;
+  ready.name = printable(reader.take_text());
+  const auto count = reader.take<std::uint16_t>();
+  if (count == 0 || count > functions_max)
+    return fail(Error::protocol, "{} functions, allowed are 1 to {}", count, functions_max);
+  for (unsigned i = 0; i < count && reader.ok(); ++i) {
+    const std::string_view name = reader.take_text(), doc = reader.take_text();
+    if (reader.ok() && !is_function_name(name)) return fail(Error::protocol, "function {} has the name '{}'", i, printable(cut(name, 80)));
+    ready.functions.push_back({std::string(name), printable(doc)});
+  }
+  if (!reader.done()) return fail(Error::protocol, "a list of functions that ends early or late");
+  return ready;
+}
+
+Result<LogLine> take_log(Reader& reader) {
+  const auto level = reader.take<std::uint8_t>();
+  std::string line = printable(reader.take_text());
+  if (!reader.done() || level > static_cast<int>(LogLevel::error) || line.size() > line_bytes_max)
+    return fail(Error::protocol, "a log line of level {} and {} bytes", level, line.size());
+  return LogLine{static_cast<LogLevel>(level), std::move(line)};
+}
+
+Result<Done> take_done(Reader& reader) {
+  Done done;
+  done.call = reader.take<std::uint64_t>();
+  done.status = reader.take<std::int32_t>();
+  done.error = printable(reader.take_text());
+  const auto count = reader.take<std::uint16_t>();
+  if (count > outputs_max) return fail(Error::protocol, "{} outputs, at most {}", count, outputs_max);
+  if (done.error.size() > error_bytes_max) return fail(Error::protocol, "an error of {} bytes, at most {}", done.error.size(), error_bytes_max);
+  if (done.status != 0 && count != 0) return fail(Error::protocol, "status {} and {} outputs", done.status, count);
+  for (unsigned i = 0; i < count && reader.ok(); ++i) {
+    OutputNotice output;
+    output.name = reader.take_text();  // a key of the pool: any bytes
+    output.bytes = reader.take<std::uint64_t>();
+    output.flags = reader.take<std::uint32_t>();
+    if (output.name.size() > output_name_bytes_max || output.bytes > output_bytes_limit || output.flags > 1)
+      return fail(Error::protocol, "output {}: name of {} bytes, {} bytes, flags {:#x}", i, output.name.size(), output.bytes, output.flags);
+    if (std::ranges::find(done.outputs, output.name, &OutputNotice::name) != done.outputs.end())
+      return fail(Error::protocol, "two outputs with the name '{}'", printable(output.name));
+    done.outputs.push_back(std::move(output));
+  }
+  if (!reader.done()) return fail(Error::protocol, "a result that ends early or late");
+  return done;
+}
+
+void put_key(Writer& writer, std::string_view key) {
+  writer.put(static_cast<std::uint32_t>(key.size()));
+  writer.put_bytes(bytes_of(key));
+}
+
+std::string take_key(Reader& reader) { return std::string(text_of(reader.take_bytes(reader.take<std::uint32_t>()))); }
+
+template <class Message>
+Result<FromWorker> either(Result<Message> message) {
+  if (!message) return tl::unexpected<Failure>(std::move(message).error());
+  return FromWorker(std::move(*message));
+}
+
+}  // namespace
+
+bool is_function_name(std::string_view name) noexcept {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+  };
+  return !name.empty() && name.size() <= name_bytes_max && std::ranges::all_of(name, allowed);
+}
+
+Result<FromWorker> decode_from_worker(Bytes packet) {
+  Reader reader(packet);
+  const auto kind = reader.take<std::uint8_t>();
+  switch (static_cast<Kind>(kind)) {
+    case Kind::ready: return either(take_ready(reader));
+    case Kind::unusable: {
+      Unusable unusable{printable(reader.take_text())};
+      if (!reader.done() || unusable.reason.empty()) return fail(Error::protocol, "a reason that ends early or late");
+      return unusable;
+    }
+    case Kind::log: return either(take_log(reader));
+    case Kind::done: return either(take_done(reader));
+    default: return fail(Error::protocol, "a message of kind {} and {} bytes", kind, packet.size());
+  }
+}
+
+Result<FromAgent> decode_from_agent(Bytes packet) {
+  Reader reader(packet);
+  const auto kind = static_cast<Kind>(reader.take<std::uint8_t>());
+  if (kind == Kind::more && reader.done()) return MorePacket{};
+  CallPacket call;
+  call.call = reader.take<std::uint64_t>();
+  call.descriptors = reader.take<std::uint32_t>();
+  call.description_bytes = reader.take<std::uint64_t>();
+  if (kind != Kind::call || !reader.done() || call.descriptors == 0 || call.descriptors > input_descriptors_max + 1)
+    return fail(Error::protocol, "a message of kind {} and {} bytes", static_cast<int>(kind), packet.size());
+  return call;
+}
+
+Result<Description> decode_description(Bytes bytes) {
+  Reader reader(bytes);
+  Description description;
+  description.deadline_ns = reader.take<TimeNs>();
+  description.output_bytes_max = reader.take<std::uint64_t>();
+  description.arguments_at = reader.take<std::uint64_t>();
+  description.arguments_bytes = reader.take<std::uint64_t>();
+  description.function = reader.take_text();
+  const auto count = reader.take<std::uint32_t>();
+  if (count > inputs_max) return fail(Error::protocol, "{} inputs, at most {}", count, inputs_max);
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
+    InputNotice input;
+    input.row = take_key(reader);
+    input.column = take_key(reader);
+    input.descriptor = reader.take<std::uint32_t>();
+    input.offset = reader.take<std::uint64_t>();
+    input.bytes = reader.take<std::uint64_t>();
+    input.flags = reader.take<std::uint32_t>();
+    description.inputs.push_back(std::move(input));
+  }
+  if (!reader.ok()) return fail(Error::protocol, "a description that ends early");
+  return description;
+}
+
+namespace {
+
+void put(Writer& writer, const Ready& ready) {
+  writer.put(Kind::ready);
+  writer.put(ready.protocol);
+  writer.put_text(cut(ready.name, name_bytes_max));
+  writer.put(static_cast<std::uint16_t>(ready.functions.size()));
+  for (const FunctionInfo& function : ready.functions) {
+    writer.put_text(function.name);
+    writer.put_text(cut(function.doc, doc_bytes_max));
+  }
+}
+
+void put(Writer& writer, const Unusable& unusable) {
+  writer.put(Kind::unusable);
+  writer.put_text(cut(unusable.reason, 4096));
+}
+
+void put(Writer& writer, const LogLine& line) {
+  writer.put(Kind::log);
+  writer.put(static_cast<std::uint8_t>(line.level));
+  writer.put_text(cut(line.line, line_bytes_max));
+}
+
+void put(Writer& writer, const Done& done) {
+  writer.put(Kind::done);
+  writer.put(done.call);
+  writer.put(done.status);
+  writer.put_text(cut(done.error, error_bytes_max));
+  writer.put(static_cast<std::uint16_t>(done.outputs.size()));
+  for (const OutputNotice& output : done.outputs) {
+    writer.put_text(output.name);
+    writer.put(output.bytes);
+    writer.put(output.flags);
+  }
+}
+
+void put(Writer& writer, const CallPacket& call) {
+  writer.put(Kind::call);
+  writer.put(call.call);
+  writer.put(call.descriptors);
+  writer.put(call.description_bytes);
+}
+
+void put(Writer& writer, const MorePacket&) { writer.put(Kind::more); }
+
+}  // namespace
+
+void encode(const FromWorker& message, std::vector<std::byte>& to) {
+  Writer writer(to);
+  std::visit([&](const auto& each) { put(writer, each); }, message);
+}
+
+void encode(const FromAgent& message, std::vector<std::byte>& to) {
+  Writer writer(to);
+  std::visit([&](const auto& each) { put(writer, each); }, message);
+}
+
+void encode(const Description& description, std::vector<std::byte>& to) {
+  Writer writer(to);
+  writer.put(description.deadline_ns);
+  writer.put(description.output_bytes_max);
+  writer.put(description.arguments_at);
+  writer.put(description.arguments_bytes);
+  writer.put_text(description.function);
+  writer.put(static_cast<std::uint32_t>(description.inputs.size()));
+  for (const InputNotice& input : description.inputs) {
+    put_key(writer, input.row);
+    put_key(writer, input.column);
+    writer.put(input.descriptor);
+    writer.put(input.offset);
+    writer.put(input.bytes);
+    writer.put(input.flags);
+  }
+}
+
+}  // namespace offpath::plugin

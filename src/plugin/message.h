@@ -1,0 +1,105 @@
+// What agent and worker say to each other, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16 length
+// and bytes, keys u32 length and bytes.
+//
+//   worker -> agent   ready     u8 1, u32 protocol, text name, u16 count, {text name, text doc}*
+//                     unusable  u8 2, text reason                    and the worker ends
+//                     log       u8 3, u8 level, text line
+//                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
+//                               with one descriptor for each output, in their order
+//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes
+//                               with the first of the descriptors; number 0 is the description
+//                     more      u8 6                                 with the next ones
+//
+// The description is a memfd, so that neither arguments nor keys nor the number of inputs is bounded by a packet:
+//
+//   0                  i64 deadline, u64 output bytes at most, u64 place and u64 bytes of the arguments, text function,
+//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags}*
+//   multiple of 4096   arguments
+//   multiples of 4096  inputs that had no descriptor of their own
+//
+// The agent believes nothing of what a worker says: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are looked at
+// before they are used (output_memory.h).
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "plugin/call.h"
+
+namespace offpath::plugin {
+
+inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::size_t packet_bytes_max = 96 << 10;  // the kernel's default for a socket is twice that
+inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
+inline constexpr std::size_t functions_max = 128;
+inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, output_name_bytes_max = 255;
+inline constexpr unsigned lines_max = 100;  // for the log, of one call
+inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
+inline constexpr std::uint64_t output_bytes_limit = std::uint64_t{1} << 46;  // no file is larger
+
+struct FunctionInfo {
+  std::string name, doc;
+};
+
+struct Ready {
+  std::uint32_t protocol = protocol_version;
+  std::string name;
+  std::vector<FunctionInfo> functions;
+};
+struct Unusable {
+  std::string reason;
+};
+struct LogLine {
+  LogLevel level = LogLevel::info;
+  std::string line;
+};
+struct OutputNotice {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t flags = 0;
+};
+struct Done {
+  CallNumber call = 0;
+  std::int32_t status = 0;
+  std::string error;
+  std::vector<OutputNotice> outputs;
+};
+using FromWorker = std::variant<Ready, Unusable, LogLine, Done>;
+
+struct CallPacket {
+  CallNumber call = 0;
+  std::uint32_t descriptors = 0;
+  std::uint64_t description_bytes = 0;
+};
+struct MorePacket {};
+using FromAgent = std::variant<CallPacket, MorePacket>;
+
+struct InputNotice {
+  std::string row, column;
+  std::uint32_t descriptor = 0;
+  std::uint64_t offset = 0, bytes = 0;
+  std::uint32_t flags = 0;
+};
+struct Description {
+  TimeNs deadline_ns = never;
+  std::uint64_t output_bytes_max = 0, arguments_at = 0, arguments_bytes = 0;
+  std::string function;
+  std::vector<InputNotice> inputs;
+};
+
+// Texts come back printable: control characters are replaced. Everything is within the limits above, names and counts
+// included; numbers of calls are for the caller to compare.
+[[nodiscard]] Result<FromWorker> decode_from_worker(Bytes packet);
+[[nodiscard]] Result<FromAgent> decode_from_agent(Bytes packet);
+[[nodiscard]] Result<Description> decode_description(Bytes bytes);
+
+// Appends. Texts that are too long are cut.
+void encode(const FromWorker& message, std::vector<std::byte>& to);
+void encode(const FromAgent& message, std::vector<std::byte>& to);
+void encode(const Description& description, std::vector<std::byte>& to);
+
+[[nodiscard]] bool is_function_name(std::string_view name) noexcept;
+
+}  // namespace offpath::plugin

@@ -1,0 +1,34 @@
+// Packets with descriptors over a Unix socket (SOCK_SEQPACKET), for both ends.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/fd.h"
+#include "plugin/message.h"
+
+namespace offpath::plugin {
+
+enum class Wait : bool { no, yes };
+
+struct Packet {
+  Bytes bytes;  // until the next receive()
+  std::vector<Fd> descriptors;
+};
+
+class PacketReader {
+ public:
+  PacketReader() : buffer_(packet_bytes_max) {}
+  // Nothing: the other side has closed its end. Error::would_block: no packet is there yet. A packet that is too long, or
+  // has more descriptors than fit, is Error::protocol.
+  [[nodiscard]] Result<std::optional<Packet>> receive(int socket, Wait wait);
+
+ private:
+  std::vector<std::byte> buffer_;
+};
+
+[[nodiscard]] Status send_packet(int socket, Bytes packet, std::span<const int> descriptors, Wait wait);
+[[nodiscard]] Status send_packet(int socket, const FromWorker& message, std::span<const Fd> descriptors, Wait wait);
+
+}  // namespace offpath::plugin

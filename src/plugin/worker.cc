@@ -1,0 +1,171 @@
+#include "plugin/worker.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <mutex>
+
+#include "plugin/packet_socket.h"
+#include "plugin/worker_context.h"
+
+namespace offpath::plugin {
+
+namespace {
+
+constexpr rlim_t descriptors_max = 8192;  // inputs of a call, and what a function opens
+
+Status limit(int resource, rlim_t most, std::string_view name) {
+  rlimit now{};
+  if (getrlimit(static_cast<__rlimit_resource_t>(resource), &now) != 0) return fail_errno(errno, "getrlimit");
+  const rlim_t value = std::min(most, now.rlim_max);
+  const rlimit lower{value, value};
+  if (setrlimit(static_cast<__rlimit_resource_t>(resource), &lower) != 0)
+    return fail_errno(errno, fmt::format("setrlimit({}, {})", name, value));
+  return {};
+}
+
+// Other cores than the agent's loop, which may be pinned.
+Status use_cores(const std::vector<unsigned>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (unsigned core = 0; core < CPU_SETSIZE; ++core) {
+    if (cores.empty() || std::ranges::find(cores, core) != cores.end()) CPU_SET(core, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) == 0 || cores.empty()) return {};
+  return fail_errno(errno, fmt::format("sched_setaffinity to {} cores", cores.size()));
+}
+
+}  // namespace
+
+Status confine_worker(const WorkerOptions& options) {
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_DUMPABLE)");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_NO_NEW_PRIVS)");
+  // The agent opens everything close-on-exec. This is for what a library of its might have forgotten.
+  syscall(SYS_close_range, worker_control + 1, ~0u, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_IGN);  // a write that fails says more
+  OFP_TRY(limit(RLIMIT_CORE, 0, "CORE"));
+  OFP_TRY(limit(RLIMIT_NOFILE, descriptors_max, "NOFILE"));
+  // Private memory alone: what is mapped of inputs is not the worker's, and outputs have a limit of their own.
+  OFP_TRY(limit(RLIMIT_DATA, options.memory_bytes, "DATA"));
+  OFP_TRY(limit(RLIMIT_FSIZE, align_up(options.memory_bytes, page_bytes), "FSIZE"));
+  if (options.nice != 0 && setpriority(PRIO_PROCESS, 0, options.nice) != 0) return fail_errno(errno, "setpriority");
+  return use_cores(options.cores);
+}
+
+namespace {
+
+struct Loaded {
+  const ofp_plugin* plugin;
+  Ready ready;
+};
+
+Result<Loaded> load(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(Error::invalid, "{}", dlerror());
+  const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
+  if (entry == nullptr) return fail(Error::invalid, "it has no symbol offpath_plugin");
+  const ofp_plugin* plugin = entry();
+  if (plugin == nullptr) return fail(Error::invalid, "offpath_plugin() returned NULL");
+  if (plugin->version != OFP_PLUGIN_VERSION)
+    return fail(Error::version, "it was built for version {} of offpath/plugin.h, this agent has {}", plugin->version, OFP_PLUGIN_VERSION);
+  if (plugin->struct_bytes < sizeof(ofp_plugin))
+    return fail(Error::invalid, "its ofp_plugin has {} bytes, at least {}", plugin->struct_bytes, sizeof(ofp_plugin));
+  if (plugin->functions == nullptr || plugin->function_count == 0 || plugin->function_count > functions_max)
+    return fail(Error::invalid, "it has {} functions, allowed are 1 to {}", plugin->function_count, functions_max);
+  Loaded loaded{plugin, {}};
+  loaded.ready.name = plugin->name == nullptr ? "" : plugin->name;
+  for (unsigned i = 0; i < plugin->function_count; ++i) {
+    const ofp_function& function = plugin->functions[i];
+    if (function.name == nullptr || function.function == nullptr || !is_function_name(function.name))
+      return fail(Error::invalid, "function {} has the name '{}': 1 to {} letters, digits, _ . - are allowed", i,
+                  function.name == nullptr ? "" : function.name, name_bytes_max);
+    loaded.ready.functions.push_back({function.name, function.doc == nullptr ? "" : function.doc});
+  }
+  return loaded;
+}
+
+// Whatever a constructor or the entry throws is an error of the plug-in.
+Result<Loaded> load_guarded(const std::string& path) {
+  try {
+    return load(path);
+  } catch (const std::exception& thrown) {
+    return fail(Error::invalid, "loading it threw: {}", thrown.what());
+  } catch (...) {
+    return fail(Error::invalid, "loading it threw something that is no std::exception");
+  }
+}
+
+std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
+  const auto* end = plugin.functions + plugin.function_count;
+  const auto* found = std::find_if(plugin.functions, end, [&](const ofp_function& each) { return context.function() == each.name; });
+  if (found == end) {
+    context.set_error("there is no such function");
+    return -1;
+  }
+  try {
+    return found->function(context.context());
+  } catch (const std::exception& thrown) {
+    context.set_error(fmt::format("threw: {}", thrown.what()));
+  } catch (...) {
+    context.set_error("threw something that is no std::exception");
+  }
+  return -1;
+}
+
+// The agent's word. Read-only here, so that no function writes to it by mistake.
+Result<const std::atomic<CallNumber>*> map_control() {
+  void* page = mmap(nullptr, page_bytes, PROT_READ, MAP_SHARED, worker_control, 0);
+  if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
+  return static_cast<const std::atomic<CallNumber>*>(page);
+}
+
+Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
+  OFP_ASSIGN(const std::atomic<CallNumber>* cancelled, map_control());
+  const auto send_log = [](const LogLine& line) { (void)send_packet(worker_socket, line, {}, Wait::yes); };
+  PacketReader reader;
+  for (;;) {
+    CallPacket call;
+    std::vector<Fd> descriptors;
+    do {
+      OFP_ASSIGN(std::optional<Packet> packet, reader.receive(worker_socket, Wait::yes));
+      if (!packet) return {};  // the agent is gone, or needs this worker no more
+      OFP_ASSIGN(const FromAgent message, decode_from_agent(packet->bytes));
+      if (const auto* first = std::get_if<CallPacket>(&message)) call = *first;
+      std::ranges::move(packet->descriptors, std::back_inserter(descriptors));
+    } while (descriptors.size() < call.descriptors);
+    OFP_ASSIGN(const auto context,
+               WorkerContext::make(call.call, descriptors, call.description_bytes, limits, *cancelled, send_log));
+    descriptors.clear();
+    WorkerContext::Finished finished = context->finish(run(*loaded.plugin, *context));
+    OFP_TRY(send_packet(worker_socket, finished.done, finished.memory, Wait::yes));
+  }
+}
+
+}  // namespace
+
+Status serve(const WorkerOptions& options) {
+  const Status confined = confine_worker(options);
+  auto loaded = confined ? load_guarded(options.path) : Result<Loaded>(tl::unexpected<Failure>(confined.error()));
+  if (!loaded) {
+    OFP_TRY(send_packet(worker_socket, Unusable{loaded.error().message}, {}, Wait::yes));
+    return {};
+  }
+  OFP_TRY(send_packet(worker_socket, loaded->ready, {}, Wait::yes));
+  return serve_calls(*loaded, {options.memory_bytes});
+}
+
+}  // namespace offpath::plugin

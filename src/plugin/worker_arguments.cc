@@ -1,0 +1,42 @@
+#include "plugin/worker_arguments.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace offpath::plugin {
+
+namespace {
+
+template <class T>
+Result<T> number_of(std::string_view text) {
+  T value{};
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || rest != text.data() + text.size()) return fail(Error::invalid, "'{}' is not a number", text);
+  return value;
+}
+
+}  // namespace
+
+std::vector<std::string> worker_arguments(const WorkerOptions& options) {
+  std::string cores;
+  for (unsigned core : options.cores) cores += (cores.empty() ? "" : ",") + std::to_string(core);
+  return {options.path, std::to_string(options.memory_bytes), std::to_string(options.nice), cores.empty() ? "-" : cores};
+}
+
+Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 4) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
+  WorkerOptions options;
+  options.path = arguments[0];
+  OFP_ASSIGN(options.memory_bytes, number_of<std::uint64_t>(arguments[1]));
+  OFP_ASSIGN(options.nice, number_of<int>(arguments[2]));
+  std::string_view cores = arguments[3] == "-" ? std::string_view() : std::string_view(arguments[3]);
+  while (!cores.empty()) {
+    const std::size_t comma = std::min(cores.find(','), cores.size());
+    OFP_ASSIGN(const unsigned core, number_of<unsigned>(cores.substr(0, comma)));
+    options.cores.push_back(core);
+    cores.remove_prefix(std::min(comma + 1, cores.size()));
+  }
+  return options;
+}
+
+}  // namespace offpath::plugin

@@ -1,0 +1,26 @@
+// What the agent starts a worker with: its descriptors and its command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace offpath::plugin {
+
+// Descriptors a worker is started with.
+inline constexpr int worker_socket = 3, worker_control = 4;  // of the second: a page, the agent's word for cancelled calls
+
+struct WorkerOptions {
+  std::string path;
+  std::uint64_t memory_bytes = 0;
+  int nice = 0;
+  std::vector<unsigned> cores;
+};
+
+// What stands on the command line of offpath-worker, made by the agent: PATH MEMORY NICE CORES ("0,2,3" or "-").
+[[nodiscard]] std::vector<std::string> worker_arguments(const WorkerOptions& options);
+[[nodiscard]] Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments);
+
+}  // namespace offpath::plugin

@@ -1,0 +1,100 @@
+// The ofp_context of one call, in the worker: what a function sees of its inputs, and what it makes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "offpath/plugin.h"
+#include "plugin/message.h"
+#include "plugin/output_memory.h"
+
+namespace offpath::plugin {
+
+// A mapping of a piece of a descriptor, read-only.
+class InputMapping {
+ public:
+  [[nodiscard]] static Result<InputMapping> map(int fd, std::uint64_t offset, std::uint64_t bytes);
+  InputMapping(InputMapping&& other) noexcept;
+  InputMapping& operator=(InputMapping&&) = delete;
+  ~InputMapping();
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+
+ private:
+  InputMapping(std::byte* data, std::uint64_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  std::byte* data_;
+  std::uint64_t bytes_;
+};
+
+struct WorkerLimits {
+  std::uint64_t output_bytes_max = 0;
+};
+
+// `cancelled` is the word in which the agent writes the newest call that nobody waits for any more. A call's numbers and
+// messages go to `send_log`.
+class WorkerContext {
+ public:
+  using SendLog = std::function<void(const LogLine&)>;
+
+  // `descriptors` are those of the call, the description first; they may be closed afterwards.
+  [[nodiscard]] static Result<std::unique_ptr<WorkerContext>> make(CallNumber call, const std::vector<Fd>& descriptors,
+                                                                   std::uint64_t description_bytes, const WorkerLimits& limits,
+                                                                   const std::atomic<CallNumber>& cancelled, SendLog send_log);
+  WorkerContext(const WorkerContext&) = delete;
+  WorkerContext& operator=(const WorkerContext&) = delete;
+
+  [[nodiscard]] ofp_context* context() noexcept { return &context_.visible; }
+  [[nodiscard]] const std::string& function() const noexcept { return description_.function; }
+
+  struct Finished {
+    Done done;
+    std::vector<Fd> memory;  // of each output
+  };
+  // What `status` of the function makes of this call. Ends with all mappings.
+  [[nodiscard]] Finished finish(std::int32_t status);
+  void set_error(std::string_view message);
+
+ private:
+  // What C sees, and the way back from there.
+  struct Visible {
+    ofp_context visible{};
+    WorkerContext* owner = nullptr;
+  };
+  struct Made {
+    std::string name;
+    std::uint32_t flags;
+    OutputMemory memory;
+  };
+
+  WorkerContext(CallNumber call, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, SendLog send_log);
+  [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes);
+  void fill_context();
+  [[nodiscard]] Result<void*> make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags);
+  [[nodiscard]] static WorkerContext& of(const ofp_context* context) noexcept;
+  static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags);
+  static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes);
+  static std::int64_t time_left(const ofp_context* context);
+  static std::int32_t is_cancelled(const ofp_context* context);
+  static void set_error_of(ofp_context* context, const char* message);
+  static void log_line_of(ofp_context* context, ofp_log_level level, const char* line);
+
+  CallNumber call_;
+  WorkerLimits limits_;
+  const std::atomic<CallNumber>& cancelled_;
+  SendLog send_log_;
+  Description description_;
+  std::vector<InputMapping> mappings_;
+  std::vector<ofp_input> inputs_;
+  std::vector<const ofp_input*> input_pointers_;
+  Visible context_;
+
+  std::mutex mutex_;  // a function's threads may call all at once
+  std::vector<Made> outputs_;
+  std::uint64_t output_bytes_ = 0;
+  std::string error_;
+  unsigned lines_ = 0;
+};
+
+}  // namespace offpath::plugin

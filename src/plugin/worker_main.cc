@@ -1,0 +1,19 @@
+// offpath-worker: started by offpath-agent for one plug-in of its configuration; see docs/plugin.md.
+//
+// A program of its own rather than the agent's in another mode: it is exec'd, so nothing of the agent's memory is in it, and it
+// is linked with neither libarrow nor TLS, so that it starts in a few milliseconds and a plug-in may bring a libarrow of its own.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "plugin/worker.h"
+
+int main(int argc, char** argv) {
+  using namespace offpath;
+  const auto options = plugin::read_worker_arguments({argv + 1, argv + argc});
+  const Status status = options ? plugin::serve(*options) : Status(tl::unexpected<Failure>(options.error()));
+  if (!status) std::fprintf(stderr, "offpath-worker: %s\n", status.error().message.c_str());
+  std::fflush(stderr);
+  // Destructors of a plug-in's static variables may hang or crash; nobody waits for them.
+  _exit(status ? 0 : 1);
+}

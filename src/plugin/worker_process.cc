@@ -1,0 +1,238 @@
+#include "plugin/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "plugin/output_memory.h"
+#include "plugin/worker_launch.h"
+
+namespace offpath::plugin {
+
+std::string exit_text(const Exit& exit) {
+  if (!exit.by_signal) return fmt::format("exited with {}", exit.value);
+  const char* name = sigabbrev_np(exit.value);
+  const std::string text = name == nullptr ? fmt::format("was killed by signal {}", exit.value) : fmt::format("was killed by SIG{}", name);
+  return exit.value == SIGKILL ? text + ", which the agent did not send (no memory left?)" : text;
+}
+
+// ---- life
+
+Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const std::string& program) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
+  WorkerProcess worker;
+  worker.socket_ = Fd(ends[0]);
+  const Fd theirs(ends[1]);
+  OFP_ASSIGN(const Fd control, memory_file("offpath-control"));
+  if (ftruncate(control.get(), page_bytes) != 0) return fail_errno(errno, "ftruncate of the control page");
+  if (fcntl(control.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing the control page");
+  void* page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
+  if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
+  worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
+  OFP_ASSIGN(worker.pid_, launch_worker(options, program, theirs.get(), control.get()));
+  worker.process_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: nobody has waited for it
+  if (!worker.process_) return fail_errno(errno, "pidfd_open");
+  return worker;
+}
+
+WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
+    : socket_(std::move(other.socket_)), process_(std::move(other.process_)), pid_(std::exchange(other.pid_, 0)),
+      control_(std::exchange(other.control_, nullptr)), reaped_(other.reaped_), reader_(std::move(other.reader_)) {}
+
+WorkerProcess::~WorkerProcess() {
+  if (control_ != nullptr) munmap(control_, page_bytes);
+  if (pid_ == 0 || reaped_) return;
+  kill();
+  siginfo_t info{};
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {}
+}
+
+void WorkerProcess::kill() noexcept {
+  if (!reaped_) kill_worker(pid_);
+}
+
+void WorkerProcess::cancel(CallNumber number) noexcept {
+  if (control_->load(std::memory_order_relaxed) < number) control_->store(number, std::memory_order_relaxed);
+}
+
+std::optional<Exit> WorkerProcess::reap() {
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  // What it has started, before its number can be another's.
+  kill();
+  reaped_ = true;
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0) return std::nullopt;
+  return Exit{info.si_code != CLD_EXITED, info.si_status};
+}
+
+// ---- calls
+
+namespace {
+
+// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the description.
+class CallWriter {
+ public:
+  explicit CallWriter(const Call& call) : call_(call) {}
+
+  Status write(TimeNs deadline_ns) {
+    OFP_TRY(check());
+    OFP_ASSIGN(file_, memory_file("offpath-call"));
+    Description description;
+    description.deadline_ns = deadline_ns;
+    description.output_bytes_max = call_.output_bytes_max;
+    description.function = call_.function;
+    description.arguments_bytes = call_.arguments.size();
+    for (const Input& input : call_.inputs)
+      description.inputs.push_back({input.row, input.column, 0, input.offset, 0, input.arrow ? 1u : 0u});
+    std::vector<std::byte> head;
+    encode(description, head);  // as long as it will be: places have a fixed width
+    std::uint64_t at = align_up(head.size(), page_bytes);
+    description.arguments_at = at;
+    at = align_up(at + call_.arguments.size(), page_bytes);
+    for (std::size_t i = 0; i < call_.inputs.size(); ++i) at = place(call_.inputs[i], description.inputs[i], at);
+    bytes_ = std::max<std::uint64_t>(at, page_bytes);
+    head.clear();
+    encode(description, head);
+    return fill(head, description);
+  }
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::vector<int> descriptors() const {
+    std::vector<int> all{file_.get()};
+    all.insert(all.end(), others_.begin(), others_.end());
+    return all;
+  }
+
+ private:
+  Status check() {
+    if (call_.arguments.size() > arguments_bytes_max) return fail(Error::too_large, "arguments of {} bytes, at most {}", call_.arguments.size(), arguments_bytes_max);
+    if (call_.inputs.size() > inputs_max) return fail(Error::too_large, "{} inputs, at most {}", call_.inputs.size(), inputs_max);
+    std::uint64_t copied = 0;
+    for (const Input& input : call_.inputs) {
+      if (input.fd < 0) copied += input.data.size();
+      if (copied > copied_bytes_max)
+        return fail(Error::too_large, "inputs of more than {} bytes in the agent's own memory: larger ones have to lie in memfds", copied_bytes_max);
+      if (input.row.size() > key_bytes_max || input.column.size() > key_bytes_max)
+        return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(), key_bytes_max);
+      if (input.fd < 0) continue;
+      if (input.offset % page_bytes != 0) return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
+      if (numbers_.contains(input.fd)) continue;
+      // A worker runs what others wrote. It may read this memory, and nothing else.
+      const int seals = fcntl(input.fd, F_GET_SEALS);
+      if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0)
+        return fail(Error::denied, "an input whose memory is not sealed against writing");
+      others_.push_back(input.fd);
+      numbers_.emplace(input.fd, static_cast<std::uint32_t>(others_.size()));
+      if (others_.size() > input_descriptors_max) return fail(Error::too_large, "inputs of more than {} descriptors", input_descriptors_max);
+    }
+    return {};
+  }
+
+  std::uint64_t place(const Input& input, InputNotice& notice, std::uint64_t at) {
+    if (input.fd >= 0) {
+      notice.descriptor = numbers_.at(input.fd);
+      notice.bytes = input.bytes;
+      return at;
+    }
+    notice.offset = at;
+    notice.bytes = input.data.size();
+    return align_up(at + input.data.size(), page_bytes);
+  }
+
+  Status fill(Bytes head, const Description& description) {
+    if (ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) return fail_errno(errno, "ftruncate of a call");
+    OFP_TRY(write_at(head, 0));
+    OFP_TRY(write_at(call_.arguments, description.arguments_at));
+    for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
+      if (call_.inputs[i].fd < 0) OFP_TRY(write_at(call_.inputs[i].data, description.inputs[i].offset));
+    }
+    if (fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing a call");
+    return {};
+  }
+
+  Status write_at(Bytes bytes, std::uint64_t at) {
+    while (!bytes.empty()) {
+      const ssize_t count = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return fail_errno(errno, "pwrite of a call");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      at += static_cast<std::uint64_t>(count);
+    }
+    return {};
+  }
+
+  const Call& call_;
+  Fd file_;
+  std::uint64_t bytes_ = 0;
+  std::vector<int> others_;
+  std::unordered_map<int, std::uint32_t> numbers_;
+};
+
+}  // namespace
+
+Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_ns) {
+  CallWriter writer(call);
+  OFP_TRY(writer.write(deadline_ns));
+  const std::vector<int> all = writer.descriptors();
+  std::span<const int> left(all);
+  std::vector<std::byte> packet;
+  encode(CallPacket{number, static_cast<std::uint32_t>(left.size()), writer.bytes()}, packet);
+  while (!left.empty()) {
+    const auto now = left.first(std::min(left.size(), packet_descriptors_max));
+    // A worker that waits for a call has an empty socket: what does not fit is its fault.
+    if (Status sent = send_packet(socket_.get(), packet, now, Wait::no); !sent)
+      return fail(Error::peer_lost, "the worker takes no call: {}", sent.error().message);
+    left = left.subspan(now.size());
+    packet.clear();
+    encode(MorePacket{}, packet);
+  }
+  return {};
+}
+
+// ---- what comes back
+
+Result<WorkerEvent> accept_packet(Packet packet) {
+  OFP_ASSIGN(FromWorker message, decode_from_worker(packet.bytes));
+  auto* done = std::get_if<Done>(&message);
+  const std::size_t wanted = done == nullptr ? 0 : done->outputs.size();
+  if (packet.descriptors.size() != wanted)
+    return fail(Error::protocol, "a message with {} descriptors, it has to have {}", packet.descriptors.size(), wanted);
+  if (done == nullptr) {
+    return std::visit(
+        [](auto&& each) -> Result<WorkerEvent> {
+          if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Done>) return fail(Error::protocol, "");
+          else return WorkerEvent(std::move(each));
+        },
+        std::move(message));
+  }
+  Finished finished{done->call, done->status, std::move(done->error), {}};
+  for (std::size_t i = 0; i < wanted; ++i) {
+    OutputNotice& output = done->outputs[i];
+    OFP_TRY(check_output(packet.descriptors[i].get(), output.bytes, fmt::format("output {}", i)));
+    finished.outputs.push_back({std::move(output.name), output.flags != 0, output.bytes, std::move(packet.descriptors[i])});
+  }
+  return WorkerEvent(std::move(finished));
+}
+
+Result<std::optional<WorkerEvent>> WorkerProcess::receive() {
+  auto packet = reader_.receive(socket_.get(), Wait::no);
+  if (!packet && packet.error().code == Error::would_block) return std::optional<WorkerEvent>();
+  if (!packet) return tl::unexpected<Failure>(std::move(packet).error());
+  if (!*packet) return fail(Error::peer_lost, "it closed its socket");
+  OFP_ASSIGN(WorkerEvent event, accept_packet(std::move(**packet)));
+  return std::optional(std::move(event));
+}
+
+}  // namespace offpath::plugin

@@ -1,0 +1,64 @@
+// One worker as a process, in the agent: owns its pidfd, its socket and its control page. Knows nothing of queues and
+// deadlines; Workers (workers.h) decides, this does.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "plugin/packet_socket.h"
+
+namespace offpath::plugin {
+
+// A result whose memory has been looked at.
+struct Finished {
+  CallNumber call = 0;
+  std::int32_t status = 0;
+  std::string error;
+  Outputs outputs;
+};
+using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished>;
+
+// Rights that starting and ending workers of another user takes. The agent keeps them permitted, not effective, if a plug-in
+// has a user.
+[[nodiscard]] bool may_change_user() noexcept;
+
+class WorkerProcess {
+ public:
+  // `program` is offpath-worker. The file is checked (plugin_file.h) each time. Called on the thread that lives as long as
+  // the agent: the kernel kills a worker when the thread that started it ends.
+  [[nodiscard]] static Result<WorkerProcess> start(const PluginOptions& options, const std::string& program);
+  WorkerProcess(WorkerProcess&& other) noexcept;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  ~WorkerProcess();  // kills it, and waits for it
+
+  [[nodiscard]] int socket() const noexcept { return socket_.get(); }   // readable: receive()
+  [[nodiscard]] int process() const noexcept { return process_.get(); }  // readable: reap()
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+  // Error::invalid, too_large and denied: something is wrong with the call, the worker has seen nothing of it. Everything
+  // else: the worker does not take it.
+  [[nodiscard]] Status send(CallNumber number, const Call& call, TimeNs deadline_ns);
+  // Tells the function that nobody waits for this call, or an earlier one, any more.
+  void cancel(CallNumber number) noexcept;
+  void kill() noexcept;  // with its process group
+
+  // One message. Nothing: there is none yet. Any error means that the worker has to be killed.
+  [[nodiscard]] Result<std::optional<WorkerEvent>> receive();
+  [[nodiscard]] std::optional<Exit> reap();  // nothing: it still runs
+
+ private:
+  WorkerProcess() = default;
+
+  Fd socket_, process_;
+  pid_t pid_ = 0;
+  std::atomic<CallNumber>* control_ = nullptr;
+  bool reaped_ = false;
+  PacketReader reader_;
+};
+
+// A message of a worker and the descriptors that came with it, checked; what receive() makes of a packet.
+[[nodiscard]] Result<WorkerEvent> accept_packet(Packet packet);
+
+}  // namespace offpath::plugin

@@ -1,0 +1,409 @@
+#include "plugin/workers.h"
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "base/log.h"
+
+namespace offpath::plugin {
+
+namespace {
+
+std::string place_of(const PluginOptions& options, std::string_view function) {
+  return fmt::format("plug-in '{}', function '{}'", options.name, function);
+}
+
+std::string rounded(TimeNs duration_ns) {
+  const TimeNs unit = duration_ns >= 10 * second_ns ? second_ns : duration_ns >= 10 * millisecond_ns ? millisecond_ns : microsecond_ns;
+  return format_duration(duration_ns / unit * unit);
+}
+
+std::string names_of(const std::vector<FunctionInfo>& functions) {
+  std::string names;
+  for (const FunctionInfo& function : functions) names += (names.empty() ? "" : ", ") + function.name;
+  return names;
+}
+
+}  // namespace
+
+Workers::Workers(std::vector<PluginOptions> plugins) {
+  for (PluginOptions& options : plugins) {
+    OFP_ASSERT(options.workers > 0);
+    Plugin plugin;
+    plugin.workers.resize(options.workers);
+    plugin.options = std::move(options);
+    plugins_.push_back(std::move(plugin));
+  }
+}
+
+Workers::Plugin* Workers::find_plugin(std::string_view name) {
+  const auto found = std::ranges::find_if(plugins_, [&](const Plugin& plugin) { return plugin.options.name == name; });
+  return found == plugins_.end() ? nullptr : &*found;
+}
+
+std::pair<Workers::Plugin*, Workers::Worker*> Workers::find_worker(WorkerNumber number) {
+  for (Plugin& plugin : plugins_) {
+    for (Worker& worker : plugin.workers) {
+      if (worker.state != Worker::State::none && worker.number == number) return {&plugin, &worker};
+    }
+  }
+  return {nullptr, nullptr};
+}
+
+// ---- calls
+
+Status Workers::check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const {
+  if (!is_function_name(call.function))
+    return fail(Error::invalid, "plug-in '{}': a function's name has 1 to {} letters, digits, _ . -", plugin.options.name, name_bytes_max);
+  const std::string place = place_of(plugin.options, call.function);
+  if (!plugin.functions.empty() && std::ranges::find(plugin.functions, call.function, &FunctionInfo::name) == plugin.functions.end())
+    return fail(Error::not_found, "{}: there is no such function; there are {}", place, names_of(plugin.functions));
+  if (deadline_ns <= now) return fail(Error::timeout, "{}: the deadline had passed when it was asked for", place);
+  const bool alive = std::ranges::any_of(plugin.workers, [](const Worker& worker) {
+    return worker.state != Worker::State::none && worker.state != Worker::State::leaving;
+  });
+  if (!plugin.failure.empty() && !alive && plugin.not_before > now)
+    return fail(Error::function_failed, "{}: {}; it is tried again in {}", place, plugin.failure, rounded(plugin.not_before - now));
+  if (plugin.waiting.size() >= plugin.options.waiting_max)
+    return fail(Error::would_block, "{}: {} calls wait already, which is the limit (plugin.waiting_max)", place, plugin.waiting.size());
+  return {};
+}
+
+Result<CallNumber> Workers::call(Call call, TimeNs now, Effects& effects) {
+  Plugin* plugin = find_plugin(call.plugin);
+  if (plugin == nullptr) {
+    std::string names;
+    for (const Plugin& each : plugins_) names += (names.empty() ? "" : ", ") + each.options.name;
+    return fail(Error::not_found, "there is no plug-in '{}'; {}", is_function_name(call.plugin) ? call.plugin : "?",
+                names.empty() ? "this agent's configuration names none" : "there are " + names);
+  }
+  const TimeNs deadline_ns = std::min(call.deadline_ns, deadline_after(now, plugin->options.deadline_ns));
+  if (Status checked = check_call(*plugin, call, deadline_ns, now); !checked) {
+    ++plugin->counters.refused;
+    return tl::unexpected<Failure>(std::move(checked).error());
+  }
+  const CallNumber number = next_call_++;
+  ++plugin->counters.calls;
+  plugin->waiting.push_back({number, std::make_shared<const Call>(std::move(call)), now, deadline_ns});
+  give_out(*plugin, now, effects);
+  find_next_deadline();
+  return number;
+}
+
+bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
+  for (Plugin& plugin : plugins_) {
+    const auto waits = std::ranges::find(plugin.waiting, number, &Taken::number);
+    const auto runs = std::ranges::find_if(plugin.workers, [&](const Worker& worker) {
+      return worker.state == Worker::State::running && worker.taken.number == number;
+    });
+    if (waits == plugin.waiting.end() && runs == plugin.workers.end()) continue;
+    const Taken taken = waits != plugin.waiting.end() ? *waits : runs->taken;
+    if (waits != plugin.waiting.end()) {
+      plugin.waiting.erase(waits);
+    } else {
+      plugin.counters.running_ns += now - runs->since;
+      runs->state = Worker::State::abandoned;
+      runs->deadline_ns = std::min(runs->deadline_ns, now + cancel_grace_ns);
+      effects.emplace_back(std::in_place_type<CancelEffect>, CancelEffect{runs->number, number});
+    }
+    end_call(plugin, taken, &PluginCounters::cancelled,
+             fail(Error::cancelled, "{}: cancelled", place_of(plugin.options, taken.call->function)), effects);
+    find_next_deadline();
+    return true;
+  }
+  return false;
+}
+
+// Not inlined: GCC 12 then takes outputs that are not there for ones that are read (maybe-uninitialized).
+[[gnu::noinline]] void Workers::end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome, Effects& effects) {
+  ++(plugin.counters.*counter);
+  effects.emplace_back(std::in_place_type<ReplyEffect>, ReplyEffect{taken.number, std::move(outcome)});
+}
+
+// The call of a worker that runs one, with a failure. An abandoned one has been answered.
+void Workers::end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now, Effects& effects) {
+  if (worker.state != Worker::State::running) return;
+  plugin.counters.running_ns += now - worker.since;
+  failure.message = fmt::format("{}: {}", place_of(plugin.options, worker.taken.call->function), failure.message);
+  end_call(plugin, worker.taken, counter, tl::unexpected<Failure>(std::move(failure)), effects);
+}
+
+// ---- workers
+
+void Workers::start(TimeNs now, Effects& effects) {
+  for (Plugin& plugin : plugins_) start_worker(plugin, plugin.workers.front(), now, effects);
+  find_next_deadline();
+}
+
+void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& effects) {
+  worker = Worker();
+  worker.state = Worker::State::starting;
+  worker.number = next_worker_++;
+  worker.since = now;
+  worker.deadline_ns = deadline_after(now, plugin.options.start_deadline_ns);
+  ++plugin.counters.starts;
+  effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, static_cast<std::size_t>(&plugin - plugins_.data())});
+}
+
+// Calls to workers that are idle; as many new workers as calls are left, and may be.
+void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
+  for (Worker& worker : plugin.workers) {
+    if (plugin.waiting.empty()) return;
+    if (worker.state != Worker::State::idle || worker.deaf_until_ns != never) continue;
+    worker.lines = 0;
+    worker.taken = std::move(plugin.waiting.front());
+    plugin.waiting.pop_front();
+    worker.state = Worker::State::running;
+    worker.since = now;
+    worker.deadline_ns = worker.taken.deadline_ns;
+    plugin.counters.waiting_ns += now - worker.taken.taken_at;
+    effects.emplace_back(std::in_place_type<SendEffect>, SendEffect{worker.number, worker.taken.number, worker.taken.call, worker.taken.deadline_ns});
+  }
+  if (now < plugin.not_before) return;
+  auto starting = static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
+  for (Worker& worker : plugin.workers) {
+    // After a crash one alone shows whether it goes better.
+    if (starting >= plugin.waiting.size() || (plugin.failures > 0 && starting > 0)) return;
+    if (worker.state != Worker::State::none) continue;
+    start_worker(plugin, worker, now, effects);
+    ++starting;
+  }
+}
+
+void Workers::kill(Plugin& plugin, Worker& worker, Effects& effects) {
+  worker.state = Worker::State::leaving;
+  worker.deadline_ns = worker.deaf_until_ns = never;
+  worker.blame_taken = true;
+  ++plugin.counters.kills;
+  effects.emplace_back(std::in_place_type<KillEffect>, KillEffect{worker.number});
+}
+
+// The first one is forgiven at once: the next call has a new worker. Then 10 ms, 20, 40 and so on.
+void Workers::count_failure(Plugin& plugin, TimeNs now) {
+  ++plugin.failures;
+  if (plugin.failures == 1) return;
+  const unsigned doubled = std::min(plugin.failures - 2, 20u);
+  plugin.not_before = now + std::min(backoff_first_ns << doubled, backoff_most_ns);
+}
+
+// Calls that wait for it would only wait for the next failure, unless others of this plug-in are there.
+void Workers::fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects) {
+  std::string failure = fmt::format("{} cannot be used: {}", plugin.options.path, reason);
+  if (failure != plugin.failure) log(LogLevel::error, "plug-in '{}': {}", plugin.options.name, failure);
+  plugin.failure = std::move(failure);
+  count_failure(plugin, now);
+  // What is wrong with a file does not end within microseconds; whoever calls meanwhile is told at once.
+  plugin.not_before = std::max(plugin.not_before, now + backoff_first_ns);
+  const bool others = std::ranges::any_of(plugin.workers, [&](const Worker& each) {
+    return &each != &worker && (each.state == Worker::State::idle || each.state == Worker::State::running || each.state == Worker::State::abandoned);
+  });
+  if (others) return;
+  std::deque<Taken> waiting = std::exchange(plugin.waiting, {});
+  for (const Taken& taken : waiting)
+    end_call(plugin, taken, &PluginCounters::unstarted,
+             fail(Error::function_failed, "{}: {}", place_of(plugin.options, taken.call->function), plugin.failure), effects);
+}
+
+void Workers::on_start_failed(WorkerNumber number, const Failure& failure, TimeNs now, Effects& effects) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr) return;
+  worker->state = Worker::State::none;
+  fail_start(*plugin, *worker, failure.message, now, effects);
+  give_out(*plugin, now, effects);
+  find_next_deadline();
+}
+
+void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, Effects& effects) {
+  if (ready.protocol != protocol_version) {
+    fail_start(plugin, worker, fmt::format("offpath-worker speaks version {}, this agent {}: was it upgraded while the agent ran?",
+                                           ready.protocol, protocol_version), now, effects);
+    return kill(plugin, worker, effects);
+  }
+  if (plugin.functions.empty() || !plugin.failure.empty())
+    log(LogLevel::info, "plug-in '{}': {} has {}", plugin.options.name, plugin.options.path, names_of(ready.functions));
+  plugin.functions = std::move(ready.functions);
+  plugin.failure.clear();
+  worker.state = Worker::State::idle;
+  worker.deadline_ns = never;
+  refuse_unknown(plugin, effects);
+}
+
+// Calls that were taken before it was known which functions there are.
+void Workers::refuse_unknown(Plugin& plugin, Effects& effects) {
+  std::erase_if(plugin.waiting, [&](const Taken& taken) {
+    if (std::ranges::find(plugin.functions, taken.call->function, &FunctionInfo::name) != plugin.functions.end()) return false;
+    end_call(plugin, taken, &PluginCounters::failed,
+             fail(Error::not_found, "{}: there is no such function; there are {}", place_of(plugin.options, taken.call->function),
+                  names_of(plugin.functions)), effects);
+    return true;
+  });
+}
+
+void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, TimeNs now, Effects& effects) {
+  plugin.failures = 0;
+  plugin.not_before = 0;
+  const Call& call = *worker.taken.call;
+  std::uint64_t bytes = 0;
+  for (const Output& output : finished.outputs) bytes += output.bytes;  // 250 of less than 2^46
+  const std::uint64_t bytes_max = std::min(call.output_bytes_max, plugin.options.memory_bytes);
+  if (finished.status != 0) {
+    end_running(plugin, worker, &PluginCounters::failed,
+                {Error::function_failed, finished.error.empty() ? fmt::format("it returned {}", finished.status)
+                                                                : fmt::format("{} (it returned {})", finished.error, finished.status)},
+                now, effects);
+  } else if (bytes > bytes_max) {
+    end_running(plugin, worker, &PluginCounters::failed,
+                {Error::too_large, fmt::format("its outputs have {} bytes, allowed are {}", bytes, bytes_max)}, now, effects);
+  } else if (worker.state == Worker::State::running) {
+    plugin.counters.running_ns += now - worker.since;
+    end_call(plugin, worker.taken, &PluginCounters::done, std::move(finished.outputs), effects);
+  }
+  worker.taken = Taken();
+  worker.state = Worker::State::idle;
+  worker.deadline_ns = never;
+}
+
+// ---- events
+
+void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effects& effects) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr || worker->state == Worker::State::leaving) return;
+  const bool busy = worker->state == Worker::State::running || worker->state == Worker::State::abandoned;
+  if (auto* line = std::get_if<LogLine>(&event); line != nullptr && busy) {
+    if (++worker->lines > lines_max) return on_garbage(number, {Error::protocol, "more lines for the log than it may have"}, now, effects);
+    log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
+    return;
+  }
+  if (auto* ready = std::get_if<Ready>(&event); ready != nullptr && worker->state == Worker::State::starting) {
+    on_ready(*plugin, *worker, std::move(*ready), now, effects);
+  } else if (auto* unusable = std::get_if<Unusable>(&event); unusable != nullptr && worker->state == Worker::State::starting) {
+    fail_start(*plugin, *worker, unusable->reason, now, effects);
+    kill(*plugin, *worker, effects);
+  } else if (auto* finished = std::get_if<Finished>(&event); finished != nullptr && busy && finished->call == worker->taken.number) {
+    on_finished(*plugin, *worker, std::move(*finished), now, effects);
+  } else {
+    return on_garbage(number, {Error::protocol, "a message that is not due"}, now, effects);
+  }
+  give_out(*plugin, now, effects);
+  find_next_deadline();
+}
+
+void Workers::on_garbage(WorkerNumber number, const Failure& failure, TimeNs now, Effects& effects) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr || worker->state == Worker::State::leaving) return;
+  if (failure.code == Error::peer_lost) {
+    // Most likely it has ended: on_exit comes soon, and knows how. If it has closed its socket and lives, that is its end.
+    worker->deaf_until_ns = std::min(worker->deaf_until_ns, now + exit_grace_ns);
+    return find_next_deadline();
+  }
+  kill_liar(*plugin, *worker, fmt::format("it sent what makes no sense: {}", failure.message), now, effects);
+  find_next_deadline();
+}
+
+void Workers::kill_liar(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects) {
+  log(LogLevel::warning, "plug-in '{}': a worker is killed: {}", plugin.options.name, reason);
+  if (worker.state == Worker::State::starting) {
+    fail_start(plugin, worker, reason, now, effects);
+  } else {
+    count_failure(plugin, now);
+    end_running(plugin, worker, &PluginCounters::crashed, {Error::function_failed, "its worker was killed: " + reason}, now, effects);
+  }
+  kill(plugin, worker, effects);
+}
+
+void Workers::on_refused(WorkerNumber number, Failure failure, TimeNs now, Effects& effects) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr || (worker->state != Worker::State::running && worker->state != Worker::State::abandoned)) return;
+  end_running(*plugin, *worker, &PluginCounters::failed, std::move(failure), now, effects);
+  worker->taken = Taken();
+  worker->state = Worker::State::idle;
+  worker->deadline_ns = never;
+  give_out(*plugin, now, effects);
+  find_next_deadline();
+}
+
+void Workers::on_exit(WorkerNumber number, const Exit& exit, TimeNs now, Effects& effects) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr) return;
+  if (!worker->blame_taken) {
+    ++plugin->counters.unexpected_exits;
+    if (worker->state == Worker::State::starting) {
+      fail_start(*plugin, *worker, fmt::format("its worker {} while it loaded it", exit_text(exit)), now, effects);
+    } else {
+      log(LogLevel::warning, "plug-in '{}': a worker {}", plugin->options.name, exit_text(exit));
+      count_failure(*plugin, now);
+      end_running(*plugin, *worker, &PluginCounters::crashed,
+                  {Error::function_failed, fmt::format("its worker {} while it ran", exit_text(exit))}, now, effects);
+    }
+  }
+  *worker = Worker();
+  give_out(*plugin, now, effects);
+  find_next_deadline();
+}
+
+// ---- time
+
+void Workers::on_time(TimeNs now, Effects& effects) {
+  if (now < next_deadline_) return;
+  for (Plugin& plugin : plugins_) pass_time(plugin, now, effects);
+  find_next_deadline();
+}
+
+void Workers::pass_time(Plugin& plugin, TimeNs now, Effects& effects) {
+  std::erase_if(plugin.waiting, [&](const Taken& taken) {
+    if (taken.deadline_ns > now) return false;
+    end_call(plugin, taken, &PluginCounters::timed_out,
+             fail(Error::timeout, "{}: the deadline of {} passed while it waited for a worker ({} of {} are busy)",
+                  place_of(plugin.options, taken.call->function), rounded(taken.deadline_ns - taken.taken_at),
+                  std::ranges::count(plugin.workers, Worker::State::running, &Worker::state), plugin.workers.size()), effects);
+    return true;
+  });
+  for (Worker& worker : plugin.workers) {
+    if (worker.deaf_until_ns <= now) kill_liar(plugin, worker, "it closed its socket", now, effects);
+    if (worker.deadline_ns > now) continue;
+    if (worker.state == Worker::State::starting)
+      fail_start(plugin, worker, fmt::format("it was not loaded within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)), now, effects);
+    end_running(plugin, worker, &PluginCounters::timed_out,
+                {Error::timeout, fmt::format("the deadline of {} passed while it ran; its worker was killed",
+                                             rounded(worker.deadline_ns - worker.taken.taken_at))}, now, effects);
+    kill(plugin, worker, effects);
+  }
+  give_out(plugin, now, effects);
+}
+
+void Workers::find_next_deadline() noexcept {
+  next_deadline_ = never;
+  for (const Plugin& plugin : plugins_) {
+    for (const Taken& taken : plugin.waiting) next_deadline_ = std::min(next_deadline_, taken.deadline_ns);
+    bool may_start = false;
+    for (const Worker& worker : plugin.workers) {
+      next_deadline_ = std::min({next_deadline_, worker.deadline_ns, worker.deaf_until_ns});
+      may_start = may_start || worker.state == Worker::State::none;
+    }
+    const bool nobody = std::ranges::none_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::starting; });
+    if (!plugin.waiting.empty() && may_start && nobody) next_deadline_ = std::min(next_deadline_, plugin.not_before);
+  }
+}
+
+std::vector<PluginStatus> Workers::status() const {
+  std::vector<PluginStatus> all;
+  for (const Plugin& plugin : plugins_) {
+    PluginStatus status;
+    status.name = plugin.options.name;
+    status.path = plugin.options.path;
+    status.failure = plugin.failure;
+    status.functions = plugin.functions;
+    status.workers_max = plugin.options.workers;
+    for (const Worker& worker : plugin.workers) {
+      if (worker.state != Worker::State::none) ++status.workers;
+      if (worker.state == Worker::State::running || worker.state == Worker::State::abandoned) ++status.running;
+    }
+    status.waiting = plugin.waiting.size();
+    status.waiting_max = plugin.options.waiting_max;
+    status.counters = plugin.counters;
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace offpath::plugin

@@ -1,0 +1,150 @@
+// Which worker runs which call, and what happens when one crashes, hangs or lies. A state machine: calls, messages and the
+// time come as arguments, what is to be done goes into a list of effects. It knows no process, socket or clock;
+// src/agent/plugin_processes carries the effects out, workers_test.cc plays the processes in virtual time.
+//
+//   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply
+//
+//   worker:   none --start--> starting --ready--> idle <--> running
+//                                 |                 ^          |  cancelled: nobody waits, the function may still return
+//                            unusable, deadline     +---- abandoned
+//                                 v                            v  deadline, garbage, grace over
+//                              leaving (killed) <--------------+
+//                                 | exit
+//                                 v
+//                               none, for a while (back-off) if it keeps crashing
+//
+// Workers are started when calls wait for one, and one of each plug-in at the beginning, so that what is wrong with it is
+// said then. At the deadline of a call its worker is killed, for nothing else stops a function.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "plugin/worker_process.h"
+
+namespace offpath::plugin {
+
+// What a result is worth to whoever called: outputs, or what went wrong, with plug-in and function named.
+using Outcome = Result<Outputs>;
+
+struct StartEffect {  // answered by on_ready and so on, or by on_start_failed
+  WorkerNumber worker;
+  std::size_t plugin;  // in the order of the options
+};
+struct SendEffect {  // if it fails: on_refused (the call's fault) or on_garbage (the worker's)
+  WorkerNumber worker;
+  CallNumber number;
+  std::shared_ptr<const Call> call;
+  TimeNs deadline_ns;
+};
+struct CancelEffect {
+  WorkerNumber worker;
+  CallNumber number;
+};
+struct KillEffect {  // answered by on_exit
+  WorkerNumber worker;
+};
+struct ReplyEffect {  // exactly one for each call that was taken
+  CallNumber number;
+  Outcome outcome;
+};
+using Effect = std::variant<StartEffect, SendEffect, CancelEffect, KillEffect, ReplyEffect>;
+using Effects = std::vector<Effect>;
+
+struct PluginCounters {
+  std::uint64_t calls = 0;  // taken; each ends in one of the next six
+  std::uint64_t done = 0, failed = 0, crashed = 0, timed_out = 0, cancelled = 0, unstarted = 0;
+  std::uint64_t refused = 0;  // not taken: no room to wait, or no such function
+  std::uint64_t starts = 0, kills = 0, unexpected_exits = 0;
+  TimeNs running_ns = 0, waiting_ns = 0;  // of calls
+};
+
+struct PluginStatus {
+  std::string name, path, failure;  // the last: why it cannot be used, empty if it can
+  std::vector<FunctionInfo> functions;
+  unsigned workers_max = 0, workers = 0, running = 0;
+  std::uint64_t waiting = 0, waiting_max = 0;
+  PluginCounters counters;
+};
+
+class Workers {
+ public:
+  static constexpr TimeNs cancel_grace_ns = 100 * millisecond_ns;
+  static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // of one that has closed its socket
+  static constexpr TimeNs backoff_first_ns = 10 * millisecond_ns, backoff_most_ns = 5 * second_ns;
+
+  explicit Workers(std::vector<PluginOptions> plugins);
+
+  void start(TimeNs now, Effects& effects);  // one worker of each plug-in
+
+  // Takes the call, or says why not: not_found (plug-in or function, with those there are), would_block (no room to wait),
+  // timeout, or why the plug-in cannot be started. The reply comes as an effect, perhaps of this very call.
+  [[nodiscard]] Result<CallNumber> call(Call call, TimeNs now, Effects& effects);
+  bool cancel(CallNumber number, TimeNs now, Effects& effects);  // false: it has ended
+
+  // ---- what becomes of effects. Events of workers that are no more are ignored.
+  void on_event(WorkerNumber worker, WorkerEvent event, TimeNs now, Effects& effects);
+  void on_garbage(WorkerNumber worker, const Failure& failure, TimeNs now, Effects& effects);
+  void on_refused(WorkerNumber worker, Failure failure, TimeNs now, Effects& effects);
+  void on_start_failed(WorkerNumber worker, const Failure& failure, TimeNs now, Effects& effects);
+  void on_exit(WorkerNumber worker, const Exit& exit, TimeNs now, Effects& effects);
+  void on_time(TimeNs now, Effects& effects);  // when next_deadline() has come, or at any time
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
+
+  [[nodiscard]] const PluginOptions& options(std::size_t plugin) const { return plugins_[plugin].options; }
+  [[nodiscard]] std::vector<PluginStatus> status() const;
+
+ private:
+  struct Taken {
+    CallNumber number;
+    std::shared_ptr<const Call> call;
+    TimeNs taken_at, deadline_ns;
+  };
+  struct Worker {
+    enum class State { none, starting, idle, running, abandoned, leaving } state = State::none;
+    WorkerNumber number = 0;
+    TimeNs deadline_ns = never;  // of starting, of the call, of the grace
+    TimeNs since = 0;
+    Taken taken;              // running, abandoned
+    unsigned lines = 0;        // for the log, of this call
+    TimeNs deaf_until_ns = never;  // its socket is closed: until then it may still end by itself
+    bool blame_taken = false;  // leaving: why was told already
+  };
+  struct Plugin {
+    PluginOptions options;
+    std::vector<Worker> workers;
+    std::deque<Taken> waiting;
+    std::vector<FunctionInfo> functions;  // empty: not known yet
+    std::string failure;                  // of the last start
+    unsigned failures = 0;                // one after the other, with no call between that ended
+    TimeNs not_before = 0;
+    PluginCounters counters;
+  };
+  using Counter = std::uint64_t PluginCounters::*;
+
+  [[nodiscard]] Plugin* find_plugin(std::string_view name);
+  [[nodiscard]] std::pair<Plugin*, Worker*> find_worker(WorkerNumber number);
+  [[nodiscard]] Status check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const;
+  void start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& effects);
+  void give_out(Plugin& plugin, TimeNs now, Effects& effects);
+  void refuse_unknown(Plugin& plugin, Effects& effects);
+  void end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome, Effects& effects);
+  void end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now, Effects& effects);
+  void kill(Plugin& plugin, Worker& worker, Effects& effects);
+  void kill_liar(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
+  void count_failure(Plugin& plugin, TimeNs now);
+  void fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
+  void on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, Effects& effects);
+  void on_finished(Plugin& plugin, Worker& worker, Finished finished, TimeNs now, Effects& effects);
+  void pass_time(Plugin& plugin, TimeNs now, Effects& effects);
+  void find_next_deadline() noexcept;
+
+  std::vector<Plugin> plugins_;
+  CallNumber next_call_ = 1;
+  WorkerNumber next_worker_ = 1;
+  TimeNs next_deadline_ = never;
+};
+
+}  // namespace offpath::plugin

@@ -1,0 +1,422 @@
+// The state machine with processes that the test plays, in virtual time.
+#include "plugin/workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace offpath::plugin {
+namespace {
+
+using testing::HasSubstr;
+
+PluginOptions some_options(const std::string& name = "sums") {
+  PluginOptions options;
+  options.name = name;
+  options.path = "/opt/" + name + ".so";
+  options.deadline_ns = second_ns;
+  options.start_deadline_ns = 2 * second_ns;
+  options.waiting_max = 3;
+  return options;
+}
+
+// Every effect, in the order of things, and what became of calls.
+class Play {
+ public:
+  explicit Play(std::vector<PluginOptions> plugins) : workers(std::move(plugins)) {}
+
+  Result<CallNumber> call(const std::string& function = "sum", TimeNs deadline_ns = never, const std::string& plugin = "sums") {
+    Call call;
+    call.plugin = plugin;
+    call.function = function;
+    call.deadline_ns = deadline_ns;
+    auto number = workers.call(std::move(call), now, effects);
+    take();
+    return number;
+  }
+  void ready(WorkerNumber worker, std::vector<FunctionInfo> functions = {{"sum", ""}, {"mean", ""}}) {
+    event(worker, Ready{protocol_version, "sums", std::move(functions)});
+  }
+  void event(WorkerNumber worker, WorkerEvent event) {
+    workers.on_event(worker, std::move(event), now, effects);
+    take();
+  }
+  void finished(WorkerNumber worker, CallNumber call, std::int32_t status = 0, const std::string& error = "") {
+    event(worker, Finished{call, status, error, {}});
+  }
+  void exits(WorkerNumber worker, Exit exit) {
+    workers.on_exit(worker, exit, now, effects);
+    take();
+  }
+  void start_fails(WorkerNumber worker, const Failure& failure) {
+    workers.on_start_failed(worker, failure, now, effects);
+    take();
+  }
+  void refused(WorkerNumber worker, Failure failure) {
+    workers.on_refused(worker, std::move(failure), now, effects);
+    take();
+  }
+  void garbage(WorkerNumber worker, Error code = Error::protocol) {
+    workers.on_garbage(worker, {code, "nonsense"}, now, effects);
+    take();
+  }
+  void cancel(CallNumber call) {
+    EXPECT_TRUE(workers.cancel(call, now, effects));
+    take();
+  }
+  void wait(TimeNs duration_ns) {
+    const TimeNs end = now + duration_ns;
+    while (workers.next_deadline() <= end) {
+      now = std::max(now, workers.next_deadline());
+      workers.on_time(now, effects);
+      take();
+    }
+    now = end;
+  }
+  [[nodiscard]] std::string error_of(CallNumber call) const {
+    const auto found = replies.find(call);
+    if (found == replies.end()) return "no reply";
+    return found->second ? "" : std::string(error_name(found->second.error().code)) + ": " + found->second.error().message;
+  }
+  [[nodiscard]] PluginCounters counters() const { return workers.status()[0].counters; }
+
+  Workers workers;
+  Effects effects;
+  TimeNs now = 1000 * second_ns;
+  std::vector<WorkerNumber> started, killed;
+  std::vector<std::pair<WorkerNumber, CallNumber>> sent, cancelled;
+  std::map<CallNumber, Outcome> replies;
+
+ private:
+  void take() {
+    for (Effect& effect : effects) {
+      if (auto* start = std::get_if<StartEffect>(&effect)) started.push_back(start->worker);
+      if (auto* send = std::get_if<SendEffect>(&effect)) sent.emplace_back(send->worker, send->number);
+      if (auto* stop = std::get_if<CancelEffect>(&effect)) cancelled.emplace_back(stop->worker, stop->number);
+      if (auto* kill = std::get_if<KillEffect>(&effect)) killed.push_back(kill->worker);
+      if (auto* reply = std::get_if<ReplyEffect>(&effect)) {
+        const bool first = replies.emplace(reply->number, std::move(reply->outcome)).second;
+        EXPECT_TRUE(first) << "a second reply to call " << reply->number;
+      }
+    }
+    effects.clear();
+  }
+};
+
+constexpr Exit segfault{true, 11}, killed_by_us{true, 9};
+
+TEST(Workers, ACallStartsAWorkerAndGetsItsOutputs) {
+  Play play({some_options()});
+  const auto call = play.call();
+  ASSERT_TRUE(call.has_value());
+  ASSERT_EQ(play.started.size(), 1u);
+  EXPECT_TRUE(play.sent.empty());
+  play.ready(1);
+  ASSERT_EQ(play.sent, (std::vector<std::pair<WorkerNumber, CallNumber>>{{1, *call}}));
+  Outputs outputs;
+  outputs.push_back({"sum", true, 8, Fd()});
+  play.event(1, Finished{*call, 0, "", std::move(outputs)});
+  ASSERT_TRUE(play.replies.at(*call).has_value());
+  EXPECT_EQ(play.replies.at(*call)->at(0).name, "sum");
+  // The same worker for the next.
+  ASSERT_TRUE(play.call("mean").has_value());
+  EXPECT_EQ(play.sent.size(), 2u);
+  EXPECT_EQ(play.started.size(), 1u);
+}
+
+TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
+  Play play({some_options(), some_options("maps")});
+  EXPECT_EQ(play.call("sum", never, "sumz").error().message, "there is no plug-in 'sumz'; there are sums, maps");
+  const auto early = play.call("median");  // taken before it is known what there is
+  play.ready(play.started[0]);
+  EXPECT_EQ(play.error_of(*early), "not_found: plug-in 'sums', function 'median': there is no such function; there are sum, mean");
+  EXPECT_EQ(play.call("median").error().message, "plug-in 'sums', function 'median': there is no such function; there are sum, mean");
+  EXPECT_EQ(play.call("a\nb").error().code, Error::invalid);
+  Play none({});
+  EXPECT_EQ(none.call().error().message, "there is no plug-in 'sums'; this agent's configuration names none");
+}
+
+TEST(Workers, AtItsDeadlineACallEndsAndItsWorkerIsKilled) {
+  Play play({some_options()});
+  const CallNumber call = *play.call("sum", play.now + 300 * millisecond_ns);
+  play.ready(1);
+  play.wait(299 * millisecond_ns);
+  EXPECT_EQ(play.error_of(call), "no reply");
+  play.wait(millisecond_ns);
+  EXPECT_EQ(play.error_of(call), "timeout: plug-in 'sums', function 'sum': the deadline of 300ms passed while it ran; its worker was killed");
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
+  // What it says before it is gone is not listened to, and the next call has a worker of its own.
+  play.finished(1, call);
+  const CallNumber next = *play.call();
+  EXPECT_EQ(play.started.size(), 1u);
+  play.exits(1, killed_by_us);
+  ASSERT_EQ(play.started.size(), 2u);
+  play.ready(2);
+  play.finished(2, next);
+  EXPECT_EQ(play.error_of(next), "");
+  EXPECT_EQ(play.counters().timed_out, 1u);
+}
+
+TEST(Workers, ThePlugInsDeadlineIsTheLongest) {
+  Play play({some_options()});
+  const CallNumber call = *play.call("sum", play.now + 3600 * second_ns);
+  play.ready(1);
+  play.wait(second_ns);
+  EXPECT_THAT(play.error_of(call), HasSubstr("the deadline of 1s passed while it ran"));
+  EXPECT_EQ(play.call("sum", play.now).error().code, Error::timeout);
+}
+
+TEST(Workers, ACallMayTimeOutBeforeItRuns) {
+  Play play({some_options()});
+  const CallNumber runs = *play.call(), waits = *play.call("mean", play.now + millisecond_ns);
+  play.ready(1);
+  play.wait(2 * millisecond_ns);
+  EXPECT_THAT(play.error_of(waits), HasSubstr("passed while it waited for a worker (1 of 1 are busy)"));
+  EXPECT_TRUE(play.killed.empty());
+  play.finished(1, runs);
+  EXPECT_EQ(play.error_of(runs), "");
+}
+
+TEST(Workers, ACrashNamesTheSignalAndANewWorkerServesTheNextCall) {
+  Play play({some_options()});
+  const CallNumber call = *play.call(), waits = *play.call();
+  play.ready(1);
+  play.exits(1, segfault);
+  EXPECT_EQ(play.error_of(call), "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while it ran");
+  ASSERT_EQ(play.started.size(), 2u);
+  play.ready(2);
+  play.finished(2, waits);
+  EXPECT_EQ(play.error_of(waits), "");
+  const CallNumber third = *play.call();
+  play.exits(2, {false, 3});
+  EXPECT_THAT(play.error_of(third), HasSubstr("its worker exited with 3 while it ran"));
+}
+
+TEST(Workers, ThoseThatKeepCrashingAreStartedLessAndLessOften) {
+  Play play({some_options()});
+  TimeNs previous = -1;
+  for (WorkerNumber worker = 1; worker <= 14; ++worker) {
+    const TimeNs asked = play.now;
+    const CallNumber call = *play.call();
+    while (play.started.size() < worker) play.wait(millisecond_ns / 2);
+    const TimeNs waited = play.now - asked;
+    play.ready(worker);
+    play.exits(worker, segfault);
+    ASSERT_EQ(play.started.size(), worker);  // nothing waits
+    EXPECT_GE(waited, worker < 3 ? 0 : std::min(Workers::backoff_first_ns << (worker - 3), 900 * millisecond_ns)) << worker;
+    if (waited >= second_ns) break;  // longer than the call's deadline: it times out before
+    EXPECT_GE(waited, previous);
+    previous = waited;
+    EXPECT_THAT(play.error_of(call), HasSubstr("SIGSEGV"));
+    if (previous > 300 * millisecond_ns) break;
+  }
+  EXPECT_GT(previous, 300 * millisecond_ns);
+  // One call that ends well, and all is forgiven.
+  const CallNumber good = *play.call("sum", never);
+  const std::size_t before = play.started.size();
+  while (play.started.size() == before && play.error_of(good) == "no reply") play.wait(millisecond_ns);
+  ASSERT_GT(play.started.size(), before);
+  play.ready(play.started.back());
+  play.finished(play.started.back(), good);
+  const CallNumber last = *play.call();
+  play.exits(play.started.back(), segfault);
+  EXPECT_THAT(play.error_of(last), HasSubstr("SIGSEGV"));
+  const std::size_t crashed = play.started.size();
+  ASSERT_TRUE(play.call().has_value());
+  EXPECT_EQ(play.started.size(), crashed + 1);  // at once
+}
+
+TEST(Workers, TheQueueHasAnEnd) {
+  Play play({some_options()});
+  play.workers.start(play.now, play.effects);
+  ASSERT_TRUE(play.call().has_value());
+  play.ready(1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(play.call().has_value());
+  const auto refused = play.call();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Error::would_block);
+  EXPECT_EQ(refused.error().message, "plug-in 'sums', function 'sum': 3 calls wait already, which is the limit (plugin.waiting_max)");
+  play.finished(1, 1);
+  EXPECT_TRUE(play.call().has_value());
+  EXPECT_EQ(play.counters().refused, 1u);
+}
+
+TEST(Workers, SeveralWorkersRunSeveralCalls) {
+  PluginOptions options = some_options();
+  options.workers = 2;
+  Play play({options});
+  const CallNumber first = *play.call(), second = *play.call(), third = *play.call();
+  ASSERT_EQ(play.started.size(), 2u);
+  play.ready(1);
+  play.ready(2);
+  EXPECT_EQ(play.sent, (std::vector<std::pair<WorkerNumber, CallNumber>>{{1, first}, {2, second}}));
+  play.finished(2, second);
+  EXPECT_EQ(play.sent.back(), (std::pair<WorkerNumber, CallNumber>{2, third}));
+  play.exits(1, segfault);  // costs its own call and no other
+  play.finished(2, third);
+  EXPECT_THAT(play.error_of(first), HasSubstr("SIGSEGV"));
+  EXPECT_EQ(play.error_of(second) + play.error_of(third), "");
+}
+
+TEST(Workers, ACancelledCallIsAnsweredAtOnce) {
+  Play play({some_options()});
+  const CallNumber runs = *play.call(), waits = *play.call(), next = *play.call();
+  play.ready(1);
+  play.cancel(waits);
+  play.cancel(runs);
+  EXPECT_EQ(play.error_of(runs), "cancelled: plug-in 'sums', function 'sum': cancelled");
+  EXPECT_EQ(play.error_of(waits), "cancelled: plug-in 'sums', function 'sum': cancelled");
+  EXPECT_EQ(play.cancelled, (std::vector<std::pair<WorkerNumber, CallNumber>>{{1, runs}}));
+  EXPECT_FALSE(play.workers.cancel(runs, play.now, play.effects));
+  // A function that returns soon keeps its worker.
+  play.wait(99 * millisecond_ns);
+  play.finished(1, runs);
+  EXPECT_TRUE(play.killed.empty());
+  ASSERT_EQ(play.sent.back().second, next);
+  // One that does not is killed.
+  play.cancel(next);
+  play.wait(100 * millisecond_ns);
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
+}
+
+TEST(Workers, WhatFailsToStartIsNamedAndTriedAgainLater) {
+  Play play({some_options()});
+  const CallNumber first = *play.call(), second = *play.call();
+  play.event(1, Unusable{"it has no symbol offpath_plugin"});
+  const std::string said = "/opt/sums.so cannot be used: it has no symbol offpath_plugin";
+  EXPECT_EQ(play.error_of(first), "function_failed: plug-in 'sums', function 'sum': " + said);
+  EXPECT_EQ(play.error_of(second), play.error_of(first));
+  play.exits(1, {false, 0});
+  EXPECT_EQ(play.started.size(), 1u);  // nobody waits for it
+  EXPECT_THAT(play.call().error().message, HasSubstr(said + "; it is tried again in 10ms"));
+  play.wait(10 * millisecond_ns);
+  const CallNumber third = *play.call();
+  ASSERT_EQ(play.started.size(), 2u);
+  play.start_fails(2, {Error::denied, "others may write to it"});
+  EXPECT_THAT(play.error_of(third), HasSubstr("others may write to it"));
+}
+
+TEST(Workers, OneThatHangsWhileItIsLoadedIsKilled) {
+  Play play({some_options()});
+  play.workers.start(play.now, play.effects);
+  play.wait(2 * second_ns);
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
+  EXPECT_THAT(play.call().error().message, HasSubstr("it was not loaded within 2s (plugin.start_deadline)"));
+  play.exits(1, killed_by_us);
+  play.wait(second_ns);
+  ASSERT_TRUE(play.call().has_value());
+  play.exits(play.started.back(), segfault);
+  EXPECT_THAT(play.error_of(1), HasSubstr("its worker was killed by SIGSEGV while it loaded it"));
+}
+
+TEST(Workers, GarbageKills) {
+  Play play({some_options()});
+  const CallNumber call = *play.call();
+  play.ready(1);
+  play.garbage(1);
+  EXPECT_THAT(play.error_of(call), HasSubstr("its worker was killed: it sent what makes no sense: nonsense"));
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
+  play.garbage(1);
+  play.exits(1, killed_by_us);
+  // Messages that are well made, but not due.
+  const std::vector<std::function<WorkerEvent(CallNumber)>> wrong{
+      [](CallNumber) { return Ready{protocol_version, "", {{"sum", ""}}}; },
+      [](CallNumber) { return Unusable{"no"}; },
+      [](CallNumber number) { return Finished{number + 1, 0, "", {}}; },
+  };
+  for (const auto& message : wrong) {
+    const CallNumber next = *play.call();
+    play.wait(200 * millisecond_ns);
+    const WorkerNumber worker = play.started.back();
+    play.ready(worker);
+    play.event(worker, message(next));
+    EXPECT_THAT(play.error_of(next), HasSubstr("a message that is not due"));
+    EXPECT_EQ(play.killed.back(), worker);
+    play.exits(worker, killed_by_us);
+  }
+}
+
+TEST(Workers, ALogThatDoesNotEndIsGarbage) {
+  Play play({some_options()});
+  const CallNumber call = *play.call();
+  play.ready(1);
+  for (unsigned i = 0; i < lines_max; ++i) play.event(1, LogLine{LogLevel::debug, "line"});
+  EXPECT_EQ(play.error_of(call), "no reply");
+  play.event(1, LogLine{LogLevel::debug, "line"});
+  EXPECT_THAT(play.error_of(call), HasSubstr("more lines for the log"));
+}
+
+TEST(Workers, OneThatClosesItsSocketIsKilledAndGetsNoCall) {
+  Play play({some_options()});
+  const CallNumber call = *play.call();
+  play.ready(1);
+  play.finished(1, call);
+  play.garbage(1, Error::peer_lost);
+  play.garbage(1, Error::peer_lost);
+  const CallNumber next = *play.call();
+  EXPECT_EQ(play.sent.size(), 1u);
+  EXPECT_TRUE(play.killed.empty());  // most have ended, and their exit says more
+  play.wait(Workers::exit_grace_ns);
+  EXPECT_EQ(play.killed.size(), 1u);
+  play.exits(1, killed_by_us);
+  ASSERT_EQ(play.started.size(), 2u);
+  play.ready(2);
+  play.garbage(2, Error::peer_lost);
+  play.exits(2, killed_by_us);  // by the kernel, before the agent did
+  EXPECT_THAT(play.error_of(next), HasSubstr("its worker was killed by SIGKILL, which the agent did not send"));
+}
+
+TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
+  Play play({some_options()});
+  const CallNumber call = *play.call();
+  play.event(1, Ready{7, "", {}});
+  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 1"));
+}
+
+TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {
+  Play play({some_options()});
+  Call call;
+  call.plugin = "sums";
+  call.function = "sum";
+  call.output_bytes_max = 100;
+  const CallNumber number = *play.workers.call(std::move(call), play.now, play.effects);
+  play.ready(1);
+  Outputs outputs;
+  outputs.push_back({"a", false, 60, Fd()});
+  outputs.push_back({"b", false, 60, Fd()});
+  play.event(1, Finished{number, 0, "", std::move(outputs)});
+  EXPECT_EQ(play.error_of(number), "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, allowed are 100");
+}
+
+TEST(Workers, ACallThatCannotBeSentCostsItselfOnly) {
+  Play play({some_options()});
+  const CallNumber first = *play.call(), second = *play.call();
+  play.ready(1);
+  play.refused(1, {Error::denied, "an input whose memory is not sealed against writing"});
+  play.finished(1, second);
+  EXPECT_THAT(play.error_of(second), "");
+  EXPECT_THAT(play.error_of(first), HasSubstr("denied: plug-in 'sums', function 'sum': an input whose memory is not sealed"));
+}
+
+TEST(Workers, EveryCallIsCountedOnce) {
+  Play play({some_options()});
+  const CallNumber a = *play.call();
+  play.ready(1);
+  play.wait(10 * millisecond_ns);
+  play.finished(1, a);
+  const CallNumber b = *play.call();
+  play.finished(1, b, 5, "x is negative");
+  EXPECT_EQ(play.error_of(b), "function_failed: plug-in 'sums', function 'sum': x is negative (it returned 5)");
+  play.cancel(*play.call());
+  play.wait(200 * millisecond_ns);
+  const PluginCounters counters = play.counters();
+  EXPECT_EQ(counters.calls, 3u);
+  EXPECT_EQ(counters.calls, counters.done + counters.failed + counters.crashed + counters.timed_out + counters.cancelled + counters.unstarted);
+  EXPECT_EQ(counters.running_ns, 10 * millisecond_ns);
+  EXPECT_EQ(counters.starts, 1u);
+  EXPECT_EQ(counters.kills, 1u);
+}
+
+}  // namespace
+}  // namespace offpath::plugin
