@@ -7,6 +7,7 @@
 
 namespace offpath::mover {
 
+using wire::Compression;
 using wire::Destination;
 using wire::EntryKind;
 
@@ -111,6 +112,9 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   stream.keep = open.keep;
   stream.ranks = open.ranks;
   stream.rank = open.rank;
+  if (open.compression != Compression::none && open.destination != Destination::ipc && open.destination != Destination::ipc_page)
+    return fail(Error::unsupported, "stream \"{}\": compression {} with destination {}; frames of ipc and ipc-page are compressed",
+                open.name, wire::compression_name(open.compression), wire::destination_name(open.destination));
   OFP_TRY(store_.admit(stream.pool, channel.client.user));
   if (open.destination == Destination::native || open.destination == Destination::serialised) {
     stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
@@ -123,6 +127,12 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   const auto alignment = open.destination == Destination::ipc ? frame::ipc_alignment : frame::page_alignment;
   OFP_ASSIGN(stream.form, frame::make_template(std::move(schema), alignment));
   stream.charge_base = charge_base_of(stream.form.get());
+  if (open.compression != Compression::none) {
+    auto packing = std::make_shared<Packing>();
+    OFP_ASSIGN(packing->form, frame::make_template(stream.form->schema, frame::ipc_alignment, open.compression));
+    packing->compressor = make_body_compressor(open.compression);
+    stream.packing = std::move(packing);
+  }
   switch (open.destination) {
     case Destination::arrays: case Destination::record_batch: case Destination::c_abi: case Destination::agent_serialise: {
       OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
@@ -307,6 +317,7 @@ Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now)
   operation.user = stream.channel->client.user;
   operation.form = stream.form;
   operation.serialiser = stream.serialiser;
+  operation.packing = stream.packing;
   operation.began = now;
   stream.operations.push_back(&operation);
   ++counters_.operations;
@@ -328,6 +339,7 @@ void Mover::recycle(Operation* operation) {
   operation->frame = {};
   operation->form = {};
   operation->serialiser = {};
+  operation->packing = {};
   operation->set = {};
   operation->pieces.clear();
   spare_.push_back(operation->place);
@@ -520,7 +532,7 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
       changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
                                                                                                      : step.count * 8;
   }
-  if (operation.serialiser == nullptr && changed <= options_.inline_bytes_max) {
+  if (operation.serialiser == nullptr && operation.packing == nullptr && changed <= options_.inline_bytes_max) {
     finished(operation, finish_bytes(operation, *cache_), now, effects);
     return;
   }
@@ -549,6 +561,24 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   operation.frame->buffer = std::move(operation.buffer);
   operation.frame->rows = operation.rows;
   operation.frame->arrow = operation.placed() || operation.arrow;
+  return operation.packing ? pack(operation, cache) : Status{};
+}
+
+// The frame in memory of the size it needs. One of which nothing became smaller stays as it is, in its pages; so does one
+// that would have more bytes than before, so none outgrows its charge.
+Status Mover::pack(Operation& operation, BufferCache& cache) {
+  const Packing& packing = *operation.packing;
+  const frame::Plan& plan = operation.plan();
+  Frame& frame = *operation.frame;
+  frame::PackedFrame packed;
+  OFP_ASSIGN(const Buffer scratch, cache.take(frame::packing_bytes(*packing.compressor, plan), operation.user));
+  OFP_TRY(frame::pack(*packing.form, *packing.compressor, plan, frame.buffer.bytes(), scratch.bytes(), packed));
+  const std::uint64_t bytes = packed.plan.frame_bytes;
+  if (packed.compressed == 0 || bytes >= frame.bytes) return {};
+  OFP_ASSIGN(Buffer smaller, cache.take(bytes, operation.user));
+  frame::write_packed(*packing.form, packed, smaller.bytes());
+  frame.buffer = std::move(smaller);
+  frame.bytes = bytes;
   return {};
 }
 
@@ -579,6 +609,12 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
   if (status && operation.kind != Operation::Kind::update) {
     counters_.rows += operation.rows;
     ++counters_.frames;
+    if (operation.packing) {
+      ++counters_.packed_frames;
+      counters_.plain_bytes += operation.plan().frame_bytes;
+      counters_.packed_bytes += operation.frame->bytes;
+      counters_.pack_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
+    }
     status = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
                         std::move(operation.frame), now, effects);
   }
@@ -627,7 +663,8 @@ std::vector<Mover::StreamStatus> Mover::streams() const {
   for (const auto& [number, channel] : channels_)
     for (const auto& stream : channel->streams)
       if (stream)
-        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination, stream->rows_max,
+        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination,
+                       stream->packing ? stream->packing->form->compression : Compression::none, stream->rows_max,
                        stream->sent, stream->bytes, stream->pulled, stream->stored, stream->granted - stream->spent});
   return all;
 }

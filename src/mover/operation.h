@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frame/plan.h"
+#include "mover/body_compressor.h"
 #include "mover/mover.h"
 
 namespace offpath::mover {
@@ -19,6 +20,12 @@ struct Mover::BufferSet {
   frame::Plan plan;
 };
 
+// How a stream's frames are compressed.
+struct Mover::Packing {
+  std::shared_ptr<const frame::Template> form;  // of the compressed frames
+  std::shared_ptr<const frame::BodyCompressor> compressor;
+};
+
 struct Mover::Stream {
   Channel* channel = nullptr;
   Account* account = nullptr;  // of the channel's user
@@ -29,6 +36,7 @@ struct Mover::Stream {
   std::uint32_t ranks = 0, rank = 0;
   std::shared_ptr<const frame::Template> form;  // null: bytes as they are
   std::shared_ptr<const AgentSerialiser> serialiser;
+  std::shared_ptr<const Packing> packing;  // null: frames stay as they were pulled
   std::uint64_t charge_base = 0;
 
   std::uint64_t granted = 0, spent = 0, wanted = 0;  // credit, as sums since the opening
@@ -70,6 +78,7 @@ struct Mover::Operation {
   uid_t user = 0;
   std::shared_ptr<const frame::Template> form;
   std::shared_ptr<const AgentSerialiser> serialiser;
+  std::shared_ptr<const Packing> packing;
   std::vector<std::byte> request;  // while it is queued
   std::shared_ptr<BufferSet> set;  // whose buffers these are; null: the request's own
   frame::Plan own_plan;            // of a placed batch, unless its set has one
