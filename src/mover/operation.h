@@ -12,6 +12,12 @@
 
 namespace offpath::mover {
 
+// A token's number: what its top byte leaves. Preparations have their own, which no operation's reaches.
+inline constexpr std::uint64_t number_mask = (1ull << 56) - 1;
+inline constexpr unsigned place_bits = 24;
+inline constexpr std::uint64_t preparation_flag = 1ull << 55;
+inline constexpr std::uint64_t drop_number = 1ull << 54;
+
 // Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they named.
 struct Mover::BufferSet {
   std::uint64_t rows = 0;
