@@ -227,6 +227,9 @@ bool Mover::is_full(ChannelNumber number) const noexcept {
 Status Mover::plan_request(Stream& stream, Operation& operation) {
   const bool send = operation.kind == Operation::Kind::send;
   OFP_TRY(spend(stream, send ? send_.charge : move_.charge));
+  // What follows the pull of other destinations goes by the plan of a batch, which a move has not.
+  if (!send && stream.destination != wire::Destination::native)
+    return fail(Error::invalid, "destination {}; moves need a stream with destination native", wire::destination_name(stream.destination));
   if (!send) return plan_move(stream, operation);
   return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
 }

@@ -265,6 +265,22 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
   EXPECT_EQ(jobs.size(), 2u);
 }
 
+TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
+  using wire::Destination;
+  for (const auto destination : {Destination::ipc, Destination::arrays, Destination::agent_serialise, Destination::serialised}) {
+    failures.clear();
+    make(0, {}, destination, destination == Destination::ipc ? wire::Compression::zstd : wire::Compression::none);
+    jobs.clear();
+    wire::Move move{.stream = 0, .update = false, .charge = charge, .object_bytes = 100, .row_key = "r", .column_key = {}, .pieces = {}};
+    move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 100}, 0});
+    request(wire::EntryKind::move, move);
+    ASSERT_EQ(failures.size(), 1u) << wire::destination_name(destination);
+    EXPECT_NE(failures[0].find("moves need a stream with destination native"), std::string::npos) << failures[0];
+    EXPECT_TRUE(pulls.empty());
+    EXPECT_EQ(stored, ticket);
+  }
+}
+
 class CompressingMover : public MoverTest {
  protected:
   void make_compressing(std::uint64_t pull_ahead_bytes = 0) {
