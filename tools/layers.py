@@ -49,6 +49,8 @@ ONE_HEADER = {"plugin": "offpath/plugin.h"}
 HOMES: dict[str, tuple[str, ...]] = {
     "arrow/": ("src/mover/agent_serialise", "src/pool/", "src/sift/", "bench/", "tests/"),
     "parquet/": ("bench/", "tests/"),
+    "lz4": ("src/mover/body_compressor",),
+    "zstd": ("src/mover/body_compressor",),
     "openssl/": ("src/link/openssl_", "src/link/test_certificate"),
     "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/"),
     "infiniband/": ("src/link/verbs_",),

@@ -51,6 +51,7 @@ module offpath
     integer(c_int64_t) :: keep = 0
     integer(c_int32_t) :: ranks = 0
     integer(c_int32_t) :: rank = 0
+    type(c_ptr) :: compression = c_null_ptr
   end type
 
   type, public :: ofp_session
@@ -223,19 +224,20 @@ contains
     call settle(code, error, stat)
   end function
 
-  subroutine stream_open(stream, session, name, columns, rows_max, pool, destination, keep, ranks, rank, stat)
+  subroutine stream_open(stream, session, name, columns, rows_max, pool, destination, keep, ranks, rank, stat, &
+                         compression)
     class(ofp_stream), intent(inout) :: stream
     type(ofp_session), intent(in) :: session
     character(len=*), intent(in) :: name
     type(ofp_column), intent(in) :: columns(:)
     integer(c_int64_t), intent(in) :: rows_max
-    character(len=*), intent(in), optional :: pool, destination
+    character(len=*), intent(in), optional :: pool, destination, compression  ! "lz4", "zstd"
     integer(c_int64_t), intent(in), optional :: keep
     integer(c_int32_t), intent(in), optional :: ranks, rank
     integer, intent(out), optional :: stat
     character(kind=c_char, len=65), target :: names(size(columns))
     character(kind=c_char, len=17), target :: formats(size(columns))
-    character(kind=c_char, len=:), allocatable, target :: pool_text, destination_text
+    character(kind=c_char, len=:), allocatable, target :: pool_text, destination_text, compression_text
     type(c_column) :: list(size(columns))
     type(c_stream_options) :: options
     type(ofp_error) :: error
@@ -254,6 +256,10 @@ contains
     if (present(destination)) then
       destination_text = terminated(destination)
       options%destination = c_loc(destination_text)
+    end if
+    if (present(compression)) then
+      compression_text = terminated(compression)
+      options%compression = c_loc(compression_text)
     end if
     if (present(keep)) options%keep = keep
     if (present(ranks)) options%ranks = ranks

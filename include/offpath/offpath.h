@@ -163,6 +163,8 @@ typedef struct ofp_stream_options {
   uint64_t rows_max;        /* the largest batch; sends beyond it fail */
   uint64_t keep;            /* frames the pool keeps, the oldest leave; 0: all */
   uint32_t ranks, rank;     /* of a parallel program, for ofp_step_end; 0 and 0: alone */
+  const char *compression;  /* of frames, by the agent, once it has pulled them: "none" "lz4" "zstd"; for destinations
+                               "ipc" and "ipc-page". Arrow's readers decompress; NULL: "none" */
 } ofp_stream_options;
 
 typedef struct ofp_column {

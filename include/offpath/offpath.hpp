@@ -256,6 +256,7 @@ struct StreamOptions {
   std::uint64_t rows_max = 0;             // of the largest batch
   std::uint64_t keep = 0;                 // frames the pool keeps; 0: all
   std::uint32_t ranks = 0, rank = 0;      // of a parallel program
+  std::string compression = "none";       // or "lz4" or "zstd", of frames that are ipc or ipc-page
 };
 
 enum class Send : std::uint32_t {
@@ -360,6 +361,7 @@ class Stream {
     c.keep = options.keep;
     c.ranks = options.ranks;
     c.rank = options.rank;
+    c.compression = options.compression.c_str();
     return c;
   }
   detail::SharedChannel channel_;

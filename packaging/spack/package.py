@@ -35,6 +35,8 @@ class Offpath(CMakePackage):
         depends_on("cli11")
         depends_on("cpp-httplib@0.11:")
         depends_on("prometheus-cpp@1:")
+        depends_on("lz4")
+        depends_on("zstd")
 
     generator("ninja")
     conflicts("%gcc@:11", msg="C++20 as GCC 12 or Clang 14 know it")

@@ -117,7 +117,7 @@ class Stream {
  public:
   Stream(nb::handle channel, const std::string& name, nb::handle schema, const nb::object& columns,
          const std::string& destination, std::uint64_t rows_max, const Text& pool, std::uint64_t keep, std::uint32_t ranks,
-         std::uint32_t rank)
+         std::uint32_t rank, const Text& compression)
       : plain_(!columns.is_none()) {
     if (plain_)
       for (nb::handle each : columns) {
@@ -136,6 +136,7 @@ class Stream {
     options.keep = keep;
     options.ranks = ranks;
     options.rank = rank;
+    options.compression = compression ? compression->c_str() : nullptr;
     const ArrowSchema* arrow = nullptr;
     if (!schema.is_none()) {
       arrow = static_cast<const ArrowSchema*>(PyCapsule_GetPointer(schema.ptr(), "arrow_schema"));
@@ -402,9 +403,10 @@ class Stream {
 void bind_stream(nb::module_& module) {
   nb::class_<Stream>(module, "Stream")
       .def(nb::init<nb::handle, const std::string&, nb::handle, const nb::object&, const std::string&, std::uint64_t,
-                    const Text&, std::uint64_t, std::uint32_t, std::uint32_t>(),
+                    const Text&, std::uint64_t, std::uint32_t, std::uint32_t, const Text&>(),
            nb::arg("channel"), nb::arg("name"), nb::arg("schema").none(), nb::arg("columns").none(), nb::arg("destination"),
-           nb::arg("rows_max"), nb::arg("pool").none(), nb::arg("keep"), nb::arg("ranks"), nb::arg("rank"))
+           nb::arg("rows_max"), nb::arg("pool").none(), nb::arg("keep"), nb::arg("ranks"), nb::arg("rank"),
+           nb::arg("compression").none())
       .def("close", &Stream::close, nb::arg("timeout"))
       .def("send", &Stream::send)
       .def("send_arrow", &Stream::send_arrow)

@@ -97,6 +97,7 @@ class Session:
         keep: int = 0,
         ranks: int = 0,
         rank: int = 0,
+        compression: str | None = None,
     ) -> Stream:
         """Opens a stream: a schema the agent prepares for, once, and a pool its frames go to.
 
@@ -104,13 +105,25 @@ class Session:
         ``ipc``, ``record-batch``, ``arrays``, ``c-abi``, ``agent-serialise``; ``native`` (the default without a schema)
         and ``serialised`` take bytes as they are. ``pool``: ``local:/NAME``, by default the stream's name. ``keep``:
         frames the pool keeps, the oldest leave; 0: all. ``ranks`` and ``rank`` of a parallel program, for ``step_end``.
+        ``compression``: ``lz4`` or ``zstd``; the agent compresses frames (``ipc-page`` and ``ipc``) once it has pulled
+        them, and reading one decompresses it into memory of its own instead of mapping the agent's.
 
-        Raises SchemaError or Unsupported (a type that is not stored), Exists (another program has this name), Invalid.
+        Raises SchemaError or Unsupported (a type that is not stored, a destination that is not compressed), Exists
+        (another program has this name), Invalid.
         """
         if destination is None:
             destination = "ipc-page" if schema is not None else BYTES_AS_THEY_ARE[0]
         return Stream(
-            self, name, schema, rows_max=rows_max, destination=destination, pool=pool, keep=keep, ranks=ranks, rank=rank
+            self,
+            name,
+            schema,
+            rows_max=rows_max,
+            destination=destination,
+            pool=pool,
+            keep=keep,
+            ranks=ranks,
+            rank=rank,
+            compression=compression,
         )
 
     def pool(self, name: str) -> Pool:

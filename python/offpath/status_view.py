@@ -43,6 +43,10 @@ def members_table(members: list[dict[str, Any]]) -> Table:
     return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
 
 
+def destination_text(stream: dict[str, Any]) -> str:
+    return stream["destination"] + ("" if stream["compression"] == "none" else f", {stream['compression']}")
+
+
 def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
     """Tables of one status; with an earlier one, rates between the two."""
     memory, mover, process = status["memory"], status["mover"], status["process"]
@@ -59,13 +63,18 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         frames = (mover["frames"] - before["mover"]["frames"]) / elapsed_s
         busy = (process["cpu_s"] - before["process"]["cpu_s"]) / elapsed_s
         lines.append(f"now {size_text(moved)}/s, {frames:.1f} frames/s, {busy:.0%} of a core")
+    if mover["packed_frames"]:
+        lines.append(
+            f"{mover['packed_frames']} frames compressed, {size_text(mover['plain_bytes'])} became "
+            f"{size_text(mover['packed_bytes'])}"
+        )
     channels = [
         [each["program"], each["pid"], each["link"], "staged" if each["staged"] else "direct", each["requests"],
          size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
         for each in status["channels"]
     ]  # fmt: skip
     streams = [
-        [each["name"], each["program"], each["destination"], each["pool"], each["sent"], size_text(each["bytes"]),
+        [each["name"], each["program"], destination_text(each), each["pool"], each["sent"], size_text(each["bytes"]),
          each["stored"], size_text(each["credit_left_bytes"])]
         for each in status["streams"]
     ]  # fmt: skip

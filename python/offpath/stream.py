@@ -76,18 +76,20 @@ class Stream:
         keep: int,
         ranks: int,
         rank: int,
+        compression: str | None,
     ) -> None:
         self.session = session
         self.name = name
         self.schema = schema
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
+        self.compression = compression
         specs = columns.BYTES
         if schema is not None:
             specs = columns.plain_columns(schema)
         capsule = schema.__arrow_c_schema__() if schema is not None else None
         self._native = NativeStream(
-            session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank
+            session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank, compression
         )  # fmt: skip
 
     def send(self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True) -> Ticket:
@@ -184,4 +186,5 @@ class Stream:
 
     def __repr__(self) -> str:
         closed = ", closed" if self._native.closed else ""
-        return f"<Stream {self.name!r} to {self.pool_name}, {self.destination}{closed}>"
+        compression = f", {self.compression}" if self.compression else ""
+        return f"<Stream {self.name!r} to {self.pool_name}, {self.destination}{compression}{closed}>"

@@ -106,6 +106,13 @@ void add_services(Families& families, const AgentStatus& status) {
                    seconds(static_cast<std::int64_t>(mover.pull_ns)));
   families.counter("finish_seconds_total", "Time from bytes read to frame finished, summed over requests.",
                    seconds(static_cast<std::int64_t>(mover.finish_ns)));
+  families.counter("compressed_frames_total", "Of the frames, those of streams with compression.", mover.packed_frames);
+  const std::string bytes_help = "Bytes of these frames, as they were laid out and as they are kept.";
+  families.counter("compression_bytes_total", bytes_help, mover.plain_bytes, {{"of", "plain"}});
+  families.counter("compression_bytes_total", bytes_help, mover.packed_bytes, {{"of", "kept"}});
+  families.counter("compression_seconds_total",
+                   "Of the time to finish frames, that of these frames; waiting for a thread is part of it.",
+                   seconds(static_cast<std::int64_t>(mover.pack_ns)));
   families.gauge("streams_open", "Streams that are open.", mover.streams_open);
   families.gauge("operations", "Requests under way.", mover.operations);
   families.gauge("pool_frames", "Frames held.", status.table.frames);

@@ -58,7 +58,10 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("frames", mover.frames).member("bytes", mover.bytes).member("rows", mover.rows);
   json.member("streams_open", mover.streams_open).member("operations", mover.operations);
   json.member("pull_s", seconds(static_cast<std::int64_t>(mover.pull_ns)));
-  json.member("finish_s", seconds(static_cast<std::int64_t>(mover.finish_ns))).end_object();
+  json.member("finish_s", seconds(static_cast<std::int64_t>(mover.finish_ns)));
+  json.member("packed_frames", mover.packed_frames).member("plain_bytes", mover.plain_bytes);
+  json.member("packed_bytes", mover.packed_bytes);
+  json.member("pack_s", seconds(static_cast<std::int64_t>(mover.pack_ns))).end_object();
   const pool::FrameTableCounters& table = status.table;
   json.key("table").begin_object();
   json.member("pools", table.pools).member("frames", table.frames).member("bytes", table.bytes);
@@ -99,6 +102,7 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   for (const mover::Mover::StreamStatus& stream : status.streams) {
     json.begin_object().member("name", stream.name).member("program", stream.program).member("pool", stream.pool);
     json.member("destination", wire::destination_name(stream.destination)).member("rows_max", stream.rows_max);
+    json.member("compression", wire::compression_name(stream.compression));
     json.member("sent", stream.sent).member("bytes", stream.bytes).member("pulled", stream.pulled);
     json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).end_object();
   }

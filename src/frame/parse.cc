@@ -40,6 +40,7 @@ std::uint64_t used_bytes(const ipc::Message& message, const ipc::RecordBatch& ba
     end = std::max(end, batch.nodes()->Data() + batch.nodes()->size() * sizeof(ipc::FieldNode));
   if (batch.buffers() != nullptr)
     end = std::max(end, batch.buffers()->Data() + batch.buffers()->size() * sizeof(ipc::Buffer));
+  if (batch.compression() != nullptr) end = std::max(end, end_of(batch.compression()));
   const auto used = static_cast<std::uint64_t>(end - reinterpret_cast<const std::uint8_t*>(metadata.data()));
   return std::min<std::uint64_t>(align_up(used, 8), metadata.size());
 }
@@ -55,10 +56,7 @@ Status check_batch(const ipc::RecordBatch& batch, MessageRange& range) {
   if (!is_aligned(batch.nodes()) || !is_aligned(batch.buffers())) {
     return fail(Error::protocol, "the message at byte {} has nodes or buffers at no multiple of 8 bytes", range.begin);
   }
-  if (batch.compression() != nullptr) {
-    return fail(Error::unsupported, "the message at byte {} has a compressed body, only plain ones are read",
-                range.begin);
-  }
+  range.compressed = batch.compression() != nullptr;
   if (batch.variadicBufferCounts() != nullptr && batch.variadicBufferCounts()->size() > 0) {
     return fail(Error::unsupported, "the message at byte {} has columns of views, which are not read", range.begin);
   }
@@ -217,6 +215,10 @@ Status check_node(const Layout& layout, Bytes frame, std::uint32_t index, std::i
 
 Status read_part(const Layout& layout, Bytes frame, const MessageRange& message, std::uint32_t part, NodeShape* nodes,
                  BufferPlace* buffers) {
+  if (message.compressed) {
+    return fail(Error::unsupported, "the message at byte {} has a compressed body, only plain ones are read here",
+                message.begin);
+  }
   const PartLayout& range = layout.parts[part];
   const ipc::RecordBatch& batch = *batch_of(*ipc::GetMessage(metadata_of(frame, message).data()));
   const std::size_t node_count = batch.nodes() != nullptr ? batch.nodes()->size() : 0;
@@ -328,6 +330,7 @@ Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std:
 MessagePiece fit_message(Bytes frame, const MessageRange& message, std::uint64_t position, std::uint32_t alignment) {
   MessagePiece piece;
   const std::uint64_t metadata_end = position + message_prefix_bytes + message.metadata_bytes;
+  if (message.compressed) alignment = ipc_alignment;
   if (message.body_bytes > 0) piece.padding_bytes = align_up(metadata_end, alignment) - metadata_end;
   store(piece.prefix.data(), continuation);
   store(piece.prefix.data() + 4, static_cast<std::int32_t>(message.metadata_bytes + piece.padding_bytes));

@@ -21,6 +21,7 @@ struct MessageRange {
   std::uint64_t body_bytes = 0;
   std::int64_t rows = 0;             // of a dictionary: its values
   std::int64_t dictionary = 0;       // its id
+  bool compressed = false;           // its body (body_compression.h)
 };
 
 struct FrameView {
@@ -30,15 +31,16 @@ struct FrameView {
   std::int64_t rows = 0;               // of all batches
 };
 
-// `frame` begins at an address that is a multiple of 8. Compressed bodies and types of message that
-// are not written here are Error::unsupported, everything else that is wrong Error::protocol.
+// `frame` begins at an address that is a multiple of 8. Types of message that are not written here are
+// Error::unsupported, everything else that is wrong Error::protocol. What is in a compressed body is not looked at.
 [[nodiscard]] Result<FrameView> parse_frame(Bytes frame);
 
 // The schema of a parsed frame.
 [[nodiscard]] Result<Schema> read_schema(Bytes frame, const FrameView& view);
 
 // Nodes and buffers of a frame of one batch, for export_array. The messages must be those of `layout`.
-// Checks that every buffer lies in its body and is as long as its node needs.
+// Checks that every buffer lies in its body and is as long as its node needs. Nothing is decompressed here: that is
+// Error::unsupported.
 [[nodiscard]] Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std::int64_t& rows,
                                 std::vector<NodeShape>& nodes, std::vector<BufferPlace>& buffers);
 
@@ -55,7 +57,7 @@ struct MessagePiece {
 };
 
 // The message of a parsed frame for a file that has `position` bytes so far (a multiple of 8): its
-// body is aligned in the file as it was in the frame. A file is the schema message of the first
+// body is aligned in the file as it was in the frame, a compressed one at 8. A file is the schema message of the first
 // frame, then every other message of all frames, then end_marker.
 [[nodiscard]] MessagePiece fit_message(Bytes frame, const MessageRange& message, std::uint64_t position,
                                        std::uint32_t alignment);

@@ -19,7 +19,13 @@ std::uint32_t place_of(const flatbuffers::Table& table, flatbuffers::voffset_t f
 
 const flatbuffers::Table& as_table(const void* object) { return *static_cast<const flatbuffers::Table*>(object); }
 
-Prototype make_prototype(const Layout& layout, std::uint32_t part) {
+// Arrow's CompressionType; 1 is ZSTD.
+constexpr std::int8_t codec_of(wire::Compression compression) noexcept {
+  return compression == wire::Compression::lz4 ? 0 : 1;
+}
+constexpr std::int8_t by_buffer = 0;  // Arrow's only BodyCompressionMethod
+
+Prototype make_prototype(const Layout& layout, std::uint32_t part, wire::Compression compression) {
   const PartLayout& range = layout.parts[part];
   flatbuffers::FlatBufferBuilder builder;
   builder.ForceDefaults(true);  // every number has its place, even while it is 0
@@ -27,7 +33,10 @@ Prototype make_prototype(const Layout& layout, std::uint32_t part) {
   const std::vector<ipc::FieldNode> nodes(range.node_end - range.node_begin);
   const auto buffers_at = builder.CreateVectorOfStructs(buffers);
   const auto nodes_at = builder.CreateVectorOfStructs(nodes);
-  const auto batch_at = ipc::CreateRecordBatch(builder, 0, nodes_at, buffers_at);
+  flatbuffers::Offset<ipc::BodyCompression> compression_at;
+  if (compression != wire::Compression::none)
+    compression_at = ipc::CreateBodyCompression(builder, codec_of(compression), by_buffer);
+  const auto batch_at = ipc::CreateRecordBatch(builder, 0, nodes_at, buffers_at, compression_at);
   auto kind = ipc::MessageHeader_RecordBatch;
   flatbuffers::Offset<void> header_at = batch_at.Union();
   if (part > 0) {
@@ -52,7 +61,8 @@ Prototype make_prototype(const Layout& layout, std::uint32_t part) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Template>> make_template(Schema schema, std::uint32_t alignment) {
+Result<std::shared_ptr<const Template>> make_template(Schema schema, std::uint32_t alignment,
+                                                      wire::Compression compression) {
   if (!std::has_single_bit(alignment) || alignment < ipc_alignment || alignment > page_alignment) {
     return fail(Error::invalid, "the alignment of buffers is {}, a power of two from {} to {} is allowed", alignment,
                 ipc_alignment, page_alignment);
@@ -62,8 +72,9 @@ Result<std::shared_ptr<const Template>> make_template(Schema schema, std::uint32
   OFP_ASSIGN(form->schema_message, schema_message(schema));
   form->schema = std::move(schema);
   form->alignment = alignment;
+  form->compression = compression;
   for (std::uint32_t part = 0; part < form->layout.parts.size(); ++part) {
-    form->prototypes.push_back(make_prototype(form->layout, part));
+    form->prototypes.push_back(make_prototype(form->layout, part, compression));
   }
   return form;
 }

@@ -21,6 +21,7 @@
 
 #include "frame/layout.h"
 #include "frame/schema.h"
+#include "wire/message.h"
 
 namespace offpath::frame {
 
@@ -43,11 +44,13 @@ struct Template {
   Schema schema;
   Layout layout;
   std::uint32_t alignment = page_alignment;   // a power of two, 8..4096
+  wire::Compression compression = wire::Compression::none;  // what the messages say of their bodies (body_compression.h)
   std::vector<std::byte> schema_message;      // with its prefix; a multiple of 8
   std::vector<Prototype> prototypes;          // as Layout::parts
 };
 
-[[nodiscard]] Result<std::shared_ptr<const Template>> make_template(Schema schema, std::uint32_t alignment);
+[[nodiscard]] Result<std::shared_ptr<const Template>> make_template(
+    Schema schema, std::uint32_t alignment, wire::Compression compression = wire::Compression::none);
 
 // The message at the head of a stream file.
 [[nodiscard]] Result<std::vector<std::byte>> schema_message(const Schema& schema);

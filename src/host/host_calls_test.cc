@@ -204,6 +204,16 @@ TEST_F(HostCalls, WrongStreamsAreNamed) {
   EXPECT_EQ(open_with(column), OFP_INVALID);
   EXPECT_NE(said().find("somewhere"), std::string::npos) << said();
   options.destination = nullptr;
+  options.compression = "snappy";
+  EXPECT_EQ(open_with(column), OFP_INVALID);
+  EXPECT_NE(said().find("\"snappy\" is unknown; there are none, lz4, zstd"), std::string::npos) << said();
+  options.struct_bytes = offsetof(ofp_stream_options, compression);  // a program built before there was one
+  options.rows_max = 0;
+  EXPECT_EQ(open_with(column), OFP_INVALID);
+  EXPECT_NE(said().find("rows_max is 0"), std::string::npos) << said();
+  options.struct_bytes = sizeof options;
+  options.rows_max = 10;
+  options.compression = nullptr;
   options.ranks = 2;
   options.rank = 2;
   EXPECT_EQ(open_with(column), OFP_INVALID);
@@ -285,7 +295,7 @@ TEST_F(HostCalls, BatchesOfAnySchemaCarryNodesAndBuffers) {
   ArrowSchema* fields[] = {&text};
   const ArrowSchema schema{"+s", "", nullptr, 0, 1, fields, nullptr, keep_schema, nullptr};
   const ofp_stream_options options{.struct_bytes = sizeof options, .pool = "local:/texts", .destination = nullptr,
-                                   .rows_max = 10, .keep = 0, .ranks = 0, .rank = 0};
+                                   .rows_max = 10, .keep = 0, .ranks = 0, .rank = 0, .compression = "zstd"};
   ofp_stream* stream = nullptr;
   ASSERT_EQ(ofp_stream_open(channel, "texts", &schema, &options, &stream, &error), OFP_OK) << said();
 
@@ -298,6 +308,7 @@ TEST_F(HostCalls, BatchesOfAnySchemaCarryNodesAndBuffers) {
   const ArrowArray batch{3, 0, 0, 1, 1, no_buffers, columns, nullptr, keep_array, nullptr};
   std::uint64_t ticket = 0;
   ASSERT_EQ(ofp_send(stream, &batch, "a", "b", usual, &ticket, &error), OFP_OK) << said();
+  EXPECT_EQ(agent->opened.back().compression, wire::Compression::zstd);
   const FakeAgent::Batch& got = stored(stream, ticket);
   ASSERT_EQ(got.nodes.size(), 1u);
   EXPECT_EQ(got.nodes[0].length, 3);

@@ -157,6 +157,10 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
   if (options.destination != nullptr) {
     OFP_ASSIGN(stream->destination_, wire::parse_destination(options.destination));
   }
+  wire::Compression compression = wire::Compression::none;
+  if (options.compression != nullptr) {
+    OFP_ASSIGN(compression, wire::parse_compression(options.compression));
+  }
   if (options.rows_max == 0 && !stream->bytes_as_they_are())
     return fail(Error::invalid, "stream \"{}\": rows_max is 0; set it to the rows of the largest batch", name);
   const std::string default_pool = fmt::format("local:/{}", name);
@@ -171,6 +175,7 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
 
   wire::OpenStream open{};
   open.destination = stream->destination_;
+  open.compression = compression;
   open.rows_max = options.rows_max;
   open.keep = options.keep;
   open.ranks = options.ranks;

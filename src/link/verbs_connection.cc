@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string_view>
 
@@ -128,6 +129,7 @@ Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int righ
   attributes.qp_state = state;
   if (connection.calls->rdma_init_qp_attr(connection.id.get(), &attributes, &mask) != 0)
     return fail_errno(errno, "rdma_init_qp_attr");
+  if ((mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = std::min(attributes.path_mtu, connection.packet_max);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes.qp_access_flags = static_cast<unsigned>(rights);
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) attributes.max_rd_atomic = static_cast<std::uint8_t>(reads_out);
   if ((mask & IBV_QP_TIMEOUT) != 0) attributes.timeout = timeout_within(connection.silence_ns);
@@ -146,6 +148,23 @@ Result<unsigned> reads_of_device(const VerbsConnection& connection, bool out) {
   return std::clamp<unsigned>(static_cast<unsigned>(std::max(most, 1)), 1, reads_outstanding_max);
 }
 
+// The largest packet that both ports take. The one who asks for the connection names its own port's; a larger packet than the
+// other one takes would be lost without a word.
+Result<ibv_mtu> packet_of_port(const VerbsConnection& connection) {
+  ibv_port_attr port{};
+  const int code = connection.calls->ibv_query_port(connection.context.get(), connection.id->port_num,
+                                                    reinterpret_cast<_compat_ibv_port_attr*>(&port));
+  if (code != 0) return fail_errno(code, "ibv_query_port");
+  return port.active_mtu;
+}
+
+// What an agent says besides its proof.
+ibv_mtu packet_of_agent(const ConnectionEvent& event) noexcept {
+  const std::size_t at = sizeof(wire::Proof);
+  const auto given = event.said.size() > at ? std::to_integer<int>(event.said[at]) : 0;
+  return given >= IBV_MTU_256 && given <= IBV_MTU_4096 ? static_cast<ibv_mtu>(given) : IBV_MTU_4096;
+}
+
 bool says(const ConnectionEvent& event, const wire::Proof& wanted) {
   wire::Proof given;
   if (event.said.size() < given.size()) return false;  // rdmacm pads what was sent
@@ -157,12 +176,16 @@ Status accept_program(VerbsConnection& connection, const ConnectionEvent& reques
   OFP_TRY(open_queue_pair(connection, true));
   OFP_ASSIGN(const unsigned own, reads_of_device(connection, true));
   const unsigned reads = std::clamp(request.reads_granted, 1u, own);
+  OFP_ASSIGN(connection.packet_max, packet_of_port(connection));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_INIT, agent_rights, reads, 0));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTR, agent_rights, reads, 0));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTS, agent_rights, reads, 0));
   rdma_conn_param answer{};
-  answer.private_data = proofs.agent.data();
-  answer.private_data_len = static_cast<std::uint8_t>(proofs.agent.size());
+  std::array<std::byte, sizeof(wire::Proof) + 1> said;
+  std::copy(proofs.agent.begin(), proofs.agent.end(), said.begin());
+  said.back() = static_cast<std::byte>(connection.packet_max);
+  answer.private_data = said.data();
+  answer.private_data_len = static_cast<std::uint8_t>(said.size());
   answer.initiator_depth = static_cast<std::uint8_t>(reads);
   answer.responder_resources = 0;
   answer.rnr_retry_count = retries;
@@ -323,6 +346,7 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
   OFP_ASSIGN(const ConnectionEvent answer, await_event(connection, RDMA_CM_EVENT_CONNECT_RESPONSE, to, deadline));
   if (!says(answer, proofs.agent))
     return fail(Error::denied, "who answered at {} is not the agent of the control connection", text_of(to));
+  connection.packet_max = packet_of_agent(answer);
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTR, host_rights, reads_out, reads));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTS, host_rights, reads_out, reads));
   if (calls.rdma_establish(connection.id.get()) != 0) return fail_errno(errno, "rdma_establish");

@@ -48,6 +48,7 @@ struct VerbsConnection {
   QueuePair pair;
   unsigned send_requests_max = 0;
   unsigned inline_bytes_max = 0;
+  ibv_mtu packet_max = IBV_MTU_4096;  // of both sides' ports
   TimeNs silence_ns = 0;  // of the control connection: its retries take no longer
 
   // The next thing that happened, without blocking.

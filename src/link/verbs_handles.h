@@ -11,12 +11,14 @@
 
 #include "base/status.h"
 
-#undef ibv_reg_mr  // a macro around the function of that name
+#undef ibv_reg_mr  // macros around the functions of these names
+#undef ibv_query_port
 
 namespace offpath::link {
 
 #define OFFPATH_VERBS_CALLS(X)                                                                                          \
   X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_open_device) X(ibv_close_device) X(ibv_query_device)             \
+  X(ibv_query_port)                                                                                                     \
   X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)                                                       \
   X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) X(ibv_destroy_cq)                             \
   X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_wc_status_str)

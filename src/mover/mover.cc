@@ -7,24 +7,11 @@
 
 namespace offpath::mover {
 
-using wire::Destination;
 using wire::EntryKind;
 
 namespace {
 
-// A token's number: what its top byte leaves. Preparations have their own, which no operation's reaches.
-constexpr std::uint64_t number_mask = (1ull << 56) - 1;
-constexpr unsigned place_bits = 24;
-constexpr std::uint64_t preparation_flag = 1ull << 55;
-constexpr std::uint64_t drop_number = 1ull << 54;
 constexpr std::uint32_t used_mask = (1u << 31) - 1;
-
-std::uint64_t charge_base_of(const frame::Template* form) {
-  if (form == nullptr) return page_bytes;
-  std::uint64_t bytes = align_up(form->schema_message.size(), page_bytes) + page_bytes;
-  for (const frame::Prototype& prototype : form->prototypes) bytes += align_up(prototype.metadata.size() + 64, page_bytes);
-  return bytes;
-}
 
 constexpr std::uint64_t waiting_cost(std::uint64_t request_bytes) noexcept { return 1024 + request_bytes; }
 
@@ -82,208 +69,6 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
   }
 }
 
-// ---- streams
-
-Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects) {
-  if (open.stream >= channel.streams.size())
-    return fail(Error::invalid, "stream number {}; the channel has {}", open.stream, channel.streams.size());
-  if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
-  if (counters_.streams_open >= options_.streams_max)
-    return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
-  if (const auto own = accounts_.find(channel.client.user); own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
-    return fail(Error::too_large, "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
-                own->second.streams_open, own->first);
-  if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
-  if (open.ranks > 0 && open.rank >= open.ranks)
-    return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
-  if (const auto taken = names_.find({std::string(open.name), open.rank}); taken != names_.end()) {
-    const Client& other = channels_.at(taken->second)->client;
-    return fail(Error::exists, "stream \"{}\"{} is open already, by {} (process {})", open.name,
-                open.ranks > 0 ? fmt::format(" of rank {}", open.rank) : "", other.program, other.pid);
-  }
-  stream.id = open.stream;
-  stream.name = open.name;
-  stream.pool = open.pool;
-  stream.destination = open.destination;
-  stream.rows_max = open.rows_max;
-  stream.keep = open.keep;
-  stream.ranks = open.ranks;
-  stream.rank = open.rank;
-  OFP_TRY(store_.admit(stream.pool, channel.client.user, effects));
-  if (open.destination == Destination::native || open.destination == Destination::serialised) {
-    stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
-    return {};
-  }
-  if (open.schema.empty())
-    return fail(Error::schema, "stream \"{}\": destination {} needs a schema", open.name, wire::destination_name(open.destination));
-  if (stream.rows_max == 0) return fail(Error::invalid, "stream \"{}\": rows_max is 0", open.name);
-  OFP_ASSIGN(frame::Schema schema, frame::decode(open.schema));
-  const auto alignment = open.destination == Destination::ipc ? frame::ipc_alignment : frame::page_alignment;
-  OFP_ASSIGN(stream.form, frame::make_template(std::move(schema), alignment));
-  stream.charge_base = charge_base_of(stream.form.get());
-  switch (open.destination) {
-    case Destination::arrays: case Destination::record_batch: case Destination::c_abi: case Destination::agent_serialise: {
-      OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
-      return {};
-    }
-    default: return {};
-  }
-}
-
-void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects& effects) {
-  wire::OpenStream open{};
-  auto stream = std::make_unique<Stream>();
-  Status status = wire::decode(request.payload, open);
-  if (status) status = prepare_stream(open, channel, *stream, effects);
-  if (!status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  stream->channel = &channel;
-  names_.emplace(Claim{stream->name, stream->rank}, channel.number);
-  ++counters_.streams_open;
-  stream->account = &accounts_[channel.client.user];
-  ++stream->account->streams_open;
-  // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
-  // needs more asks for it.
-  const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
-  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free_for(channel.client.user) / 8);
-  effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
-  grant(*stream, effects);
-  effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
-  Stream& opened = *(channel.streams[stream->id] = std::move(stream));
-  if (opened.form) prepare_buffer(opened, largest, effects);
-}
-
-// Of columns of fixed width; 0 where the rows do not tell.
-std::uint64_t Mover::largest_frame_bytes(const Stream& stream) {
-  const frame::Layout& layout = stream.form->layout;
-  if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
-  plain_.assign(layout.columns.size(), {.address = page_bytes});  // anywhere: only lengths matter here
-  frame::Plan plan;
-  if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
-  return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
-}
-
-// The next batch's buffer is made while nobody waits for it.
-void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects) {
-  const uid_t user = stream.channel->client.user;
-  if (bytes == 0 || bytes > options_.prepared_bytes_max || stream.preparing || cache_->has_free(bytes, user)) return;
-  stream.preparing = true;
-  const std::uint64_t number = preparation_flag | next_preparation_++;
-  preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
-  effects.push_back(JobEffect{token_of(Service::mover, number), [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
-}
-
-void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  wire::CloseStream close{};
-  if (auto status = wire::decode(request.payload, close); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  Stream* stream = stream_of(channel, close.stream, request.ticket, effects);
-  if (stream == nullptr) return;
-  Operation& operation = begin(*stream, request.ticket, now);
-  operation.kind = Operation::Kind::close;
-  operation.state = Operation::State::waiting;
-  stream->closing = true;
-  settle(*stream, now, effects);
-}
-
-void Mover::release(Channel& channel, std::uint32_t number) {
-  Stream& stream = *channel.streams[number];
-  for (Operation* operation : stream.operations) {
-    operation->stream = nullptr;
-    if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
-  }
-  for (const auto& set : stream.sets)
-    if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
-  if (stream.hungry) std::erase(hungry_, &stream);
-  names_.erase(Claim{stream.name, stream.rank});
-  counters_.promised_bytes -= stream.granted - stream.spent;
-  stream.account->promised_bytes -= stream.granted - stream.spent;
-  --counters_.streams_open;
-  if (--stream.account->streams_open == 0) accounts_.erase(channel.client.user);
-  channel.streams[number].reset();
-}
-
-// ---- credit
-
-std::uint64_t Mover::memory_free() const noexcept {
-  const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
-  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
-}
-
-std::uint64_t Mover::memory_free_for(uid_t user) const {
-  if (options_.user_bytes_max >= options_.memory_bytes_max) return memory_free();
-  const auto own = accounts_.find(user);
-  const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);
-  return std::min(memory_free(), options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
-}
-
-// Credit asked for comes whole or not at all; the window beyond it as far as there is room.
-void Mover::grant(Stream& stream, Effects& effects) {
-  const std::uint64_t free = memory_free_for(stream.channel->client.user);
-  const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
-  const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
-  const std::uint64_t desired = target - std::min(target, stream.granted);
-  if (required > free) {
-    if (!stream.hungry) hungry_.push_back(&stream);
-    stream.hungry = true;
-    return;
-  }
-  if (stream.hungry) std::erase(hungry_, &stream);
-  stream.hungry = false;
-  // A window is topped up in quarters, so that not every batch moves the word.
-  if (required == 0 && desired < stream.window / 4) return;
-  const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
-  if (granted == 0) return;
-  stream.granted += granted;
-  counters_.promised_bytes += granted;
-  stream.account->promised_bytes += granted;
-  effects.push_back(LineEffect{LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
-}
-
-void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
-  wire::NeedCredit need{};
-  if (auto status = wire::decode(request.payload, need); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
-  if (stream == nullptr) return;
-  stream->wanted = std::max(stream->wanted, need.total);
-  grant(*stream, effects);
-}
-
-void Mover::on_memory_freed(Effects& effects) {
-  const std::vector<Stream*> waiting = hungry_;
-  for (Stream* stream : waiting) {
-    grant(*stream, effects);
-    // Who has waited longest comes first; but one whose own user has taken too much holds up nobody else.
-    if (stream->hungry && stream->wanted - stream->granted > memory_free()) return;
-  }
-}
-
-void Mover::drop_buffers(Effects& effects) {
-  if (dropping_ || cache_->leaving_bytes() == 0) return;
-  dropping_ = true;
-  effects.push_back(JobEffect{token_of(Service::mover, drop_number), [cache = cache_]() -> Status {
-                                cache->drop_leaving();
-                                return {};
-                              }});
-}
-
-Status Mover::spend(Stream& stream, std::uint64_t charge) {
-  if (charge > stream.granted - stream.spent)
-    return fail(Error::protocol, "the batch was charged {} bytes, the stream's credit is {}", charge,
-                stream.granted - stream.spent);
-  stream.spent += charge;
-  counters_.promised_bytes -= charge;
-  stream.account->promised_bytes -= charge;
-  return {};
-}
-
 // ---- operations
 
 Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
@@ -305,6 +90,7 @@ Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now)
   operation.user = stream.channel->client.user;
   operation.form = stream.form;
   operation.serialiser = stream.serialiser;
+  operation.packing = stream.packing;
   operation.began = now;
   stream.operations.push_back(&operation);
   ++counters_.operations;
@@ -326,6 +112,7 @@ void Mover::recycle(Operation* operation) {
   operation->frame = {};
   operation->form = {};
   operation->serialiser = {};
+  operation->packing = {};
   operation->set = {};
   operation->pieces.clear();
   spare_.push_back(operation->place);
@@ -440,6 +227,9 @@ bool Mover::is_full(ChannelNumber number) const noexcept {
 Status Mover::plan_request(Stream& stream, Operation& operation) {
   const bool send = operation.kind == Operation::Kind::send;
   OFP_TRY(spend(stream, send ? send_.charge : move_.charge));
+  // What follows the pull of other destinations goes by the plan of a batch, which a move has not.
+  if (!send && stream.destination != wire::Destination::native)
+    return fail(Error::invalid, "destination {}; moves need a stream with destination native", wire::destination_name(stream.destination));
   if (!send) return plan_move(stream, operation);
   return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
 }
@@ -518,7 +308,7 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
       changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
                                                                                                      : step.count * 8;
   }
-  if (operation.serialiser == nullptr && changed <= options_.inline_bytes_max) {
+  if (operation.serialiser == nullptr && operation.packing == nullptr && changed <= options_.inline_bytes_max) {
     finished(operation, finish_bytes(operation, *cache_), now, effects);
     return;
   }
@@ -547,6 +337,24 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   operation.frame->buffer = std::move(operation.buffer);
   operation.frame->rows = operation.rows;
   operation.frame->arrow = operation.placed() || operation.arrow;
+  return operation.packing ? pack(operation, cache) : Status{};
+}
+
+// The frame in memory of the size it needs. One of which nothing became smaller stays as it is, in its pages; so does one
+// that would have more bytes than before, so none outgrows its charge.
+Status Mover::pack(Operation& operation, BufferCache& cache) {
+  const Packing& packing = *operation.packing;
+  const frame::Plan& plan = operation.plan();
+  Frame& frame = *operation.frame;
+  frame::PackedFrame packed;
+  OFP_ASSIGN(const Buffer scratch, cache.take(frame::packing_bytes(*packing.compressor, plan), operation.user));
+  OFP_TRY(frame::pack(*packing.form, *packing.compressor, plan, frame.buffer.bytes(), scratch.bytes(), packed));
+  const std::uint64_t bytes = packed.plan.frame_bytes;
+  if (packed.compressed == 0 || bytes >= frame.bytes) return {};
+  OFP_ASSIGN(Buffer smaller, cache.take(bytes, operation.user));
+  frame::write_packed(*packing.form, packed, smaller.bytes());
+  frame.buffer = std::move(smaller);
+  frame.bytes = bytes;
   return {};
 }
 
@@ -586,6 +394,12 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
   if (status && operation.kind != Operation::Kind::update) {
     counters_.rows += operation.rows;
     ++counters_.frames;
+    if (operation.packing) {
+      ++counters_.packed_frames;
+      counters_.plain_bytes += operation.plan().frame_bytes;
+      counters_.packed_bytes += operation.frame->bytes;
+      counters_.pack_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
+    }
     auto stored = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
                              std::move(operation.frame), token_of(Service::mover, operation.number), now, effects);
     if (stored && *stored == Stored::later) return;  // it stays unfinished until on_stored
@@ -636,7 +450,8 @@ std::vector<Mover::StreamStatus> Mover::streams() const {
   for (const auto& [number, channel] : channels_)
     for (const auto& stream : channel->streams)
       if (stream)
-        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination, stream->rows_max,
+        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination,
+                       stream->packing ? stream->packing->form->compression : wire::Compression::none, stream->rows_max,
                        stream->sent, stream->bytes, stream->pulled, stream->stored, stream->granted - stream->spent});
   return all;
 }

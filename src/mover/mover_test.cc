@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "frame/parse.h"
 #include "frame/schema.h"
 
 namespace offpath::mover {
@@ -38,16 +39,17 @@ class MoverTest : public testing::Test {
   static constexpr std::uint64_t rows = 1024, column_bytes = rows * 8;
 
   void make(std::uint64_t pull_ahead_bytes, const MoverOptions& options = {},
-            wire::Destination destination = wire::Destination::ipc_page) {
+            wire::Destination destination = wire::Destination::ipc_page,
+            wire::Compression compression = wire::Compression::none) {
     mover = std::make_unique<Mover>(options, cache, store);
     mover->on_channel_open(channel, {"test", 0, 1}, 4, pull_ahead_bytes);
     frame::Schema schema;
     schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
     encoded = frame::encode(schema);
     wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows * 8, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = "s", .pool = "local:/s", .schema = encoded};
+                          .rank = 0, .name = "s", .pool = "local:/s", .schema = encoded, .compression = compression};
     request(wire::EntryKind::open_stream, open);
-    ASSERT_GT(charge, column_bytes);
+    ASSERT_TRUE(charge > column_bytes || !failures.empty());
   }
   template <class Message>
   void request(wire::EntryKind kind, const Message& message) {
@@ -78,6 +80,12 @@ class MoverTest : public testing::Test {
       }
     }
     effects.clear();
+  }
+  void run_job() {
+    const JobEffect job = std::move(jobs.front());
+    jobs.erase(jobs.begin());
+    mover->on_job(job.token, job.run(), 110, effects);
+    take_effects();
   }
   // The oldest pull ends.
   PullEffect end_pull() {
@@ -255,6 +263,126 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
   mover->drop_buffers(effects);
   take_effects();
   EXPECT_EQ(jobs.size(), 2u);
+}
+
+TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
+  using wire::Destination;
+  for (const auto destination : {Destination::ipc, Destination::arrays, Destination::agent_serialise, Destination::serialised}) {
+    failures.clear();
+    make(0, {}, destination, destination == Destination::ipc ? wire::Compression::zstd : wire::Compression::none);
+    jobs.clear();
+    wire::Move move{.stream = 0, .update = false, .charge = charge, .object_bytes = 100, .row_key = "r", .column_key = {}, .pieces = {}};
+    move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 100}, 0});
+    request(wire::EntryKind::move, move);
+    ASSERT_EQ(failures.size(), 1u) << wire::destination_name(destination);
+    EXPECT_NE(failures[0].find("moves need a stream with destination native"), std::string::npos) << failures[0];
+    EXPECT_TRUE(pulls.empty());
+    EXPECT_EQ(stored, ticket);
+  }
+}
+
+class CompressingMover : public MoverTest {
+ protected:
+  void make_compressing(std::uint64_t pull_ahead_bytes = 0) {
+    make(pull_ahead_bytes, {}, wire::Destination::ipc_page, wire::Compression::zstd);
+    jobs.clear();  // buffers made ahead
+  }
+  // The next pull brings these.
+  void bring(std::uint8_t first, std::uint32_t step) {
+    const link::ReadPiece& piece = pulls.front().pieces.front();
+    std::uint32_t value = first;
+    for (std::uint64_t i = 0; i < column_bytes; ++i, value = value * 1664525u + step)
+      piece.to[i] = static_cast<std::byte>(value >> 24);
+  }
+};
+
+TEST_F(CompressingMover, TheProgramHasItsArraysBeforeTheJobBegins) {
+  make_compressing();
+  send(0, 1);
+  bring(0, 0);
+  end_pull();
+  finish();
+  EXPECT_EQ(pulled, ticket);
+  EXPECT_EQ(stored, 0u);
+  ASSERT_EQ(jobs.size(), 1u);
+  run_job();
+  EXPECT_EQ(stored, ticket);
+  const Frame& kept = *store.kept;
+  EXPECT_TRUE(kept.arrow);
+  EXPECT_EQ(kept.rows, rows);
+  EXPECT_EQ(kept.bytes, kept.buffer.length());
+  EXPECT_LT(kept.bytes, 1024u);
+  const auto view = frame::parse_frame(kept.buffer.bytes());
+  ASSERT_TRUE(view) << view.error().message;
+  EXPECT_TRUE(view->messages.back().compressed);
+  EXPECT_EQ(cache->used_bytes(), page_bytes);  // what it was pulled into is the cache's again, and so is the scratch memory
+  EXPECT_EQ(mover->counters().packed_frames, 1u);
+  EXPECT_EQ(mover->counters().packed_bytes, kept.bytes);
+  EXPECT_GT(mover->counters().plain_bytes, column_bytes);
+  EXPECT_EQ(mover->counters().pack_ns, 100u);
+}
+
+TEST_F(CompressingMover, AFrameThatBecomesNoSmallerStaysAsItIs) {
+  make_compressing();
+  send(0, 1);
+  bring(1, 1013904223);
+  end_pull();
+  finish();
+  run_job();
+  const Frame& kept = *store.kept;
+  EXPECT_EQ(kept.bytes, mover->counters().plain_bytes);
+  EXPECT_EQ(mover->counters().packed_bytes, mover->counters().plain_bytes);
+  const auto view = frame::parse_frame(kept.buffer.bytes());
+  ASSERT_TRUE(view);
+  EXPECT_FALSE(view->messages.back().compressed);
+  EXPECT_EQ(view->messages.back().body % page_bytes, 0u);
+}
+
+TEST_F(CompressingMover, JobsThatEndInAnotherOrderStoreInTheirs) {
+  make_compressing(8 * column_bytes);
+  for (int i = 0; i < 3; ++i) send(1, i == 0 ? std::optional<wire::RegionId>(1) : std::nullopt);
+  for (int i = 0; i < 3; ++i) {
+    bring(static_cast<std::uint8_t>(i), 0);
+    end_pull();
+  }
+  finish();
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_EQ(pulled, ticket);
+  std::swap(jobs[0], jobs[2]);
+  run_job();
+  run_job();
+  EXPECT_EQ(stored, 0u);
+  run_job();
+  EXPECT_EQ(stored, ticket);
+  EXPECT_EQ(store.row_keys.size(), 3u);
+}
+
+TEST_F(CompressingMover, AChannelThatEndsDuringTheJobLeavesNothing) {
+  make_compressing();
+  send(0, 1);
+  end_pull();
+  finish();
+  mover->on_channel_closed(channel, 0, effects);
+  run_job();
+  EXPECT_EQ(mover->counters().operations, 0u);
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_TRUE(store.row_keys.empty());
+}
+
+TEST_F(CompressingMover, OtherDestinationsAreRefusedByName) {
+  using wire::Destination;
+  for (const auto destination : {Destination::native, Destination::serialised, Destination::arrays, Destination::record_batch,
+                                 Destination::c_abi, Destination::agent_serialise}) {
+    failures.clear();
+    make(0, {}, destination, wire::Compression::lz4);
+    ASSERT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures[0], fmt::format("stream \"s\": compression lz4 with destination {}; frames of ipc and ipc-page are compressed",
+                                       wire::destination_name(destination)));
+    EXPECT_EQ(mover->counters().streams_open, 0u);
+  }
+  failures.clear();
+  make(0, {}, Destination::ipc, wire::Compression::lz4);
+  EXPECT_TRUE(failures.empty());
 }
 
 // Another user's channel, and a stream of its own on it.

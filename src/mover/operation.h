@@ -7,9 +7,16 @@
 #include <vector>
 
 #include "frame/plan.h"
+#include "mover/body_compressor.h"
 #include "mover/mover.h"
 
 namespace offpath::mover {
+
+// A token's number: what its top byte leaves. Preparations have their own, which no operation's reaches.
+inline constexpr std::uint64_t number_mask = (1ull << 56) - 1;
+inline constexpr unsigned place_bits = 24;
+inline constexpr std::uint64_t preparation_flag = 1ull << 55;
+inline constexpr std::uint64_t drop_number = 1ull << 54;
 
 // Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they named.
 struct Mover::BufferSet {
@@ -17,6 +24,12 @@ struct Mover::BufferSet {
   std::vector<wire::BufferRef> buffers;
   bool planned = false;  // `plan` serves every batch of the set: nothing in it changes with the bytes that arrive
   frame::Plan plan;
+};
+
+// How a stream's frames are compressed.
+struct Mover::Packing {
+  std::shared_ptr<const frame::Template> form;  // of the compressed frames
+  std::shared_ptr<const frame::BodyCompressor> compressor;
 };
 
 struct Mover::Stream {
@@ -29,6 +42,7 @@ struct Mover::Stream {
   std::uint32_t ranks = 0, rank = 0;
   std::shared_ptr<const frame::Template> form;  // null: bytes as they are
   std::shared_ptr<const AgentSerialiser> serialiser;
+  std::shared_ptr<const Packing> packing;  // null: frames stay as they were pulled
   std::uint64_t charge_base = 0;
 
   std::uint64_t granted = 0, spent = 0, wanted = 0;  // credit, as sums since the opening
@@ -70,6 +84,7 @@ struct Mover::Operation {
   uid_t user = 0;
   std::shared_ptr<const frame::Template> form;
   std::shared_ptr<const AgentSerialiser> serialiser;
+  std::shared_ptr<const Packing> packing;
   std::vector<std::byte> request;  // while it is queued
   std::shared_ptr<BufferSet> set;  // whose buffers these are; null: the request's own
   frame::Plan own_plan;            // of a placed batch, unless its set has one

@@ -13,6 +13,8 @@ namespace {
 constexpr std::array<std::string_view, destinations> destination_names = {
     "native", "arrays", "record-batch", "ipc", "ipc-page", "c-abi", "agent-serialise", "serialised"};
 
+constexpr std::array<std::string_view, compressions> compression_names = {"none", "lz4", "zstd"};
+
 // The fields of each message, and what has to hold between them beyond that each is well formed.
 
 constexpr std::string_view row_key = "the row key", column_key = "the column key";
@@ -39,6 +41,7 @@ void fields(auto& way, Is<OpenStream> auto& m) {
   way.begins("stream opening");
   way(m.stream);
   way.choice(m.destination, Destination::serialised, "destination");
+  way.choice(m.compression, Compression::zstd, "compression");
   way(m.rows_max, m.keep, m.ranks, m.rank);
   way.text(m.name, name_bytes_max, "the stream's name");
   way.text(m.pool, pool_bytes_max, "the pool's name");
@@ -273,6 +276,16 @@ Result<Destination> parse_destination(std::string_view name) {
   for (std::size_t i = 0; i < destination_names.size(); ++i)
     if (destination_names[i] == name) return static_cast<Destination>(i);
   return fail(Error::invalid, "destination \"{}\" is unknown; there are {}", name, fmt::join(destination_names, ", "));
+}
+
+std::string_view compression_name(Compression compression) noexcept {
+  return compression_names[static_cast<std::size_t>(compression)];
+}
+
+Result<Compression> parse_compression(std::string_view name) {
+  for (std::size_t i = 0; i < compression_names.size(); ++i)
+    if (compression_names[i] == name) return static_cast<Compression>(i);
+  return fail(Error::invalid, "compression \"{}\" is unknown; there are {}", name, fmt::join(compression_names, ", "));
 }
 
 #define X(Message)                                                 \

@@ -66,6 +66,12 @@ inline constexpr std::uint8_t destinations = 8;
 [[nodiscard]] std::string_view destination_name(Destination destination) noexcept;
 [[nodiscard]] Result<Destination> parse_destination(std::string_view name);  // the error lists all names
 
+// Of a frame's bodies, as Arrow IPC has it.
+enum class Compression : std::uint8_t { none, lz4, zstd };
+inline constexpr std::uint8_t compressions = 3;
+[[nodiscard]] std::string_view compression_name(Compression compression) noexcept;
+[[nodiscard]] Result<Compression> parse_compression(std::string_view name);  // the error lists all names
+
 // ---- requests
 
 struct AnnounceRange {
@@ -91,6 +97,7 @@ struct OpenStream {
   std::string_view name;
   std::string_view pool;
   Bytes schema;        // frame::encode; empty: plain bytes (native, serialised)
+  Compression compression = Compression::none;  // of frames that are Arrow as they were pulled (ipc, ipc-page)
 };
 
 struct CloseStream {

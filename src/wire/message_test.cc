@@ -55,8 +55,9 @@ TEST(Message, Streams) {
   std::vector<std::byte> kept;
   const std::vector<std::byte> schema(100, std::byte{7});
   const auto open = there_and_back(
-      OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema}, kept);
+      OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema, Compression::lz4}, kept);
   EXPECT_EQ(open.destination, Destination::c_abi);
+  EXPECT_EQ(open.compression, Compression::lz4);
   EXPECT_EQ(open.rows_max, 1000u);
   EXPECT_EQ(open.keep, 3u);
   EXPECT_EQ(open.ranks, 8u);
@@ -214,12 +215,20 @@ TEST(Message, AnUnknownErrorOfTheOtherSideIsAProtocolError) {
   EXPECT_EQ(back.code, Error::protocol);
 }
 
-TEST(Message, DestinationsHaveNamesThatComeBack) {
+TEST(Message, DestinationsAndCompressionsHaveNamesThatComeBack) {
   for (int i = 0; i < destinations; ++i) {
     const auto parsed = parse_destination(destination_name(static_cast<Destination>(i)));
     ASSERT_TRUE(parsed);
     EXPECT_EQ(static_cast<int>(*parsed), i);
   }
+  for (int i = 0; i < compressions; ++i) {
+    const auto parsed = parse_compression(compression_name(static_cast<Compression>(i)));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(static_cast<int>(*parsed), i);
+  }
+  const auto unknown_compression = parse_compression("snappy");
+  ASSERT_FALSE(unknown_compression);
+  EXPECT_EQ(unknown_compression.error().message, "compression \"snappy\" is unknown; there are none, lz4, zstd");
   const auto unknown = parse_destination("parquet");
   ASSERT_FALSE(unknown);
   EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; there are native"), std::string::npos);

@@ -38,7 +38,7 @@ def commit_now() -> str:
 
 
 def test_arrow_steps(tmp_path: Path):
-    report = run_quick("arrow-steps", tmp_path, "bench_arrow_steps")
+    report = run_quick("arrow-steps", tmp_path, "bench_arrow_steps", "bench_arrow_compression")
     assert all(
         claim.value is not None for claim in report.claims if "agent" not in claim.claim and "2mib" not in claim.claim
     )

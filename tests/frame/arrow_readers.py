@@ -43,9 +43,9 @@ def by_duckdb(table: pa.Table) -> pa.Table:
         return connection.from_arrow(table).to_arrow_table()
 
 
-def written_by_pyarrow(batch: pa.RecordBatch) -> pa.Buffer:
+def written_by_pyarrow(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 

@@ -11,6 +11,7 @@
 #include "frame/parse.h"
 #include "frame/plan.h"
 #include "frame/schema.h"
+#include "mover/body_compressor.h"
 
 #define PROBE_API extern "C" __attribute__((visibility("default")))
 
@@ -42,6 +43,7 @@ struct ProbeFrame {
   std::uint64_t blocks = 0;
   std::uint64_t steps = 0;
   std::uint64_t body = 0;
+  Plan plan;  // what a compressed one is made by
 };
 
 thread_local std::string last_error;
@@ -80,7 +82,7 @@ Result<std::unique_ptr<ProbeFrame>> build(const Template& form, const BatchView&
   auto made = std::make_unique<ProbeFrame>();
   Memory memories[2];
   for (int i = 0; i < 2; ++i) {
-    Plan plan;
+    Plan& plan = made->plan;
     OFP_TRY(make_plan(form, view, {}, plan));
     made->bytes = plan.frame_bytes;
     made->pulls = plan.pulls.size();
@@ -103,6 +105,33 @@ Result<std::unique_ptr<ProbeFrame>> build(const Template& form, const BatchView&
   if (schema != form.schema) return fail(Error::invalid, "the schema read back differs");
   if (!parsed.marked || parsed.end != frame.size()) return fail(Error::invalid, "the end marker is not at the end");
   if (parsed.rows != view.rows) return fail(Error::invalid, "{} rows read back of {}", parsed.rows, view.rows);
+  return made;
+}
+
+// The same frame compressed, likewise twice over different garbage.
+Result<std::unique_ptr<ProbeFrame>> compress(const Template& form, const ProbeFrame& plain, wire::Compression compression) {
+  const auto compressor = mover::make_body_compressor(compression);
+  OFP_ASSIGN(const auto packed_form, make_template(form.schema, ipc_alignment, compression));
+  auto made = std::make_unique<ProbeFrame>();
+  Memory memories[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t room = packing_bytes(*compressor, plain.plan);
+    const Memory scratch = page_aligned(room, i == 0 ? 0xA5 : 0x5A);
+    PackedFrame packed;
+    OFP_TRY(pack(*packed_form, *compressor, plain.plan, {plain.memory.get(), plain.bytes}, {scratch.get(), room}, packed));
+    made->bytes = packed.plan.frame_bytes;
+    made->body = packed.plan.parts[0].body;
+    memories[i] = page_aligned(made->bytes, i == 0 ? 0xA5 : 0x5A);
+    write_packed(*packed_form, packed, {memories[i].get(), made->bytes});
+  }
+  if (std::memcmp(memories[0].get(), memories[1].get(), made->bytes) != 0)
+    return fail(Error::invalid, "a byte of the compressed frame was never written");
+  made->memory = std::shared_ptr<std::byte>(memories[0].release(), Free());
+  const Bytes frame(made->memory.get(), made->bytes);
+  OFP_ASSIGN(const FrameView parsed, parse_frame(frame));
+  OFP_ASSIGN(const Schema schema, read_schema(frame, parsed));
+  if (schema != form.schema) return fail(Error::invalid, "the schema read back differs");
+  if (!parsed.marked || parsed.end != frame.size()) return fail(Error::invalid, "the end marker is not at the end");
   return made;
 }
 
@@ -141,6 +170,15 @@ PROBE_API int probe_build(const ProbeStream* stream, const ArrowArray* batch, Pr
   BatchView view;
   if (auto status = flatten(stream->form->layout, *batch, view); !status) return failed(status.error());
   auto made = build(*stream->form, view);
+  if (!made) return failed(made.error());
+  *out = made->release();
+  return 0;
+}
+
+PROBE_API int probe_compress(const ProbeStream* stream, const ProbeFrame* plain, const char* codec, ProbeFrame** out) {
+  auto compression = wire::parse_compression(codec);
+  if (!compression) return failed(compression.error());
+  auto made = compress(*stream->form, *plain, *compression);
   if (!made) return failed(made.error());
   *out = made->release();
   return 0;

@@ -58,6 +58,7 @@ for _name, _arguments in {
     "probe_open": [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
     "probe_close": [ctypes.c_void_p],
     "probe_build": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
+    "probe_compress": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
     "probe_build_plain": [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p],
     "probe_free": [ctypes.c_void_p],
     "probe_look": [ctypes.c_void_p, ctypes.c_void_p],
@@ -164,6 +165,12 @@ class Stream:
         batch._export_to_c(struct.address)
         made = ctypes.c_void_p()
         _check(_library.probe_build(self.handle, struct.address, ctypes.byref(made)))
+        return Frame(made.value)
+
+    def compressed(self, frame: Frame, codec: str) -> Frame:
+        """The same frame with its bodies compressed: "lz4" or "zstd"."""
+        made = ctypes.c_void_p()
+        _check(_library.probe_compress(self.handle, frame.handle, codec.encode(), ctypes.byref(made)))
         return Frame(made.value)
 
     def frame_of_arrays(self, rows: int, columns: Sequence[np.ndarray]) -> Frame:

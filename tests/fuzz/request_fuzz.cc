@@ -19,13 +19,14 @@ namespace {
 constexpr wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 64, .streams_max = 4};
 
 // A valid opening comes first, so that what follows reaches the code behind it.
-std::vector<std::byte> opening() {
+std::vector<std::byte> opening(std::uint8_t compression) {
   frame::Schema schema;
   schema.fields.push_back({.name = "x", .type = frame::Type::float64});
   schema.fields.push_back({.name = "name", .type = frame::Type::utf8});
   const std::vector<std::byte> encoded = frame::encode(schema);
   std::vector<std::byte> payload;
-  wire::encode(wire::OpenStream{0, wire::Destination::ipc_page, 1000, 0, 0, 0, "s", "local:/s", encoded}, payload);
+  wire::encode(wire::OpenStream{0, wire::Destination::ipc_page, 1000, 0, 0, 0, "s", "local:/s", encoded,
+                                static_cast<wire::Compression>(compression % wire::compressions)}, payload);
   return payload;
 }
 
@@ -61,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     agent.run_for(10 * microsecond_ns);
   };
   const std::vector<std::byte> arrays(65536);
-  post(static_cast<std::uint8_t>(wire::EntryKind::open_stream), opening());
+  post(static_cast<std::uint8_t>(wire::EntryKind::open_stream), opening(size > 0 ? data[0] : 0));
   post(static_cast<std::uint8_t>(wire::EntryKind::announce_range), announcement(arrays));
 
   std::size_t at = 0;

@@ -21,7 +21,13 @@ from two_guests import ADDRESS, AGENT, HOST, Pair, expect
 
 BUILT = "/mnt/dpu-aarch64"
 # Those that skip tests under qemu-user, for want of a kernel.
-TESTS = ("local_link_test", "local_link_faults_test", "handshake_test", "control_socket_test", "buffer_cache_test")
+TESTS = (
+    "local_link_test",
+    "local_link_faults_test",
+    "handshake_users_test",
+    "control_socket_test",
+    "buffer_cache_test",
+)
 IN_GUEST = "export LD_LIBRARY_PATH=/mnt/arm/wheel/pyarrow\n"
 START_AGENT = f"""
 cp /run/out/key /tmp/key && chmod 600 /tmp/key

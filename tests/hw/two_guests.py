@@ -5,12 +5,14 @@ Each check says what both sides have to notice. They run in this order, because 
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from guest import Guest, GuestError
 
@@ -106,6 +108,55 @@ def across(pair: Pair) -> str:
     return pair.host.run(pair.program("move"), 200).strip()
 
 
+def diagnose(guest: Guest, words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """What `offpath doctor` says in a guest: its exit code, and its findings by name."""
+    command = f"cd {ROOT} && OFFPATH_KEY_FILE=/tmp/key {sys.executable} -m offpath doctor {words} --json"
+    code, said = guest.finish(guest.begin(command), 90)
+    expect(said.startswith("{"), f"doctor ended with exit code {code}: {said[-500:]}")
+    return code, {each["name"]: each for each in json.loads(said)["findings"]}
+
+
+def no_gid(pair: Pair) -> str:
+    """A card whose interface lost its address has no GID that the link takes: doctor says so and what to do. An agent
+    told to listen where no card is does not start."""
+    place = f"10.77.0.{HOST}/24 dev eth0"
+    pair.host.run(f"ip address del {place}", 20)
+    code, findings = diagnose(pair.host, "--machine")
+    gid = findings["GID of rxe0/1"]
+    expect(code == 1 and not gid["good"], f"doctor ended with exit code {code} and said: {gid}")
+    expect(gid["value"] == "none of RoCE v2 with an IPv4 address", f"doctor said: {gid['value']}")
+    wanted = "give the interface an IPv4 address: ip address add ADDRESS/BITS dev eth0"
+    expect(gid["advice"] == wanted, f"doctor advised: {gid['advice']}")
+    pair.host.run(f"ip address add {place}", 20)
+    code, findings = diagnose(pair.host, "--machine")
+    gid = findings["GID of rxe0/1"]
+    expect(code == 0 and gid["good"] and f"10.77.0.{HOST} on eth0" in gid["value"], f"with its address again: {gid}")
+    agent = f"{Path(sys.executable).parent}/offpath-agent --key-file /tmp/key --insecure-network"
+    code, said = pair.host.finish(
+        pair.host.begin(f"ip address add 10.99.0.1/24 dev lo && timeout 30 {agent} --listen verbs:10.99.0.1:7701"), 60
+    )
+    expect(code == 1 and "10.99.0.1:7701: no RDMA device has this address" in said, f"the agent said: {said[-500:]}")
+    return f"without an address {wanted}; with it {gid['value']}"
+
+
+def mtu_mismatch(pair: Pair) -> str:
+    """One card takes smaller packets than the other: both send the smaller ones, whichever side it is, and everything
+    arrives. Doctor names the MTU that costs rate."""
+    narrow, wide = 1500, 9000
+    said = []
+    for side, other, words in ((pair.agent, pair.host, "--machine"), (pair.host, pair.agent, f"--agent {ADDRESS}")):
+        side.run(f"ip link set eth0 mtu {narrow}", 20)
+        other.run(f"ip link set eth0 mtu {wide}", 20)
+        pair.host.run(pair.program("move"), 200)
+        code, findings = diagnose(side, words)
+        mtu = findings["MTU of eth0"]
+        expect(code == 0 and not mtu["good"] and mtu["value"] == narrow, f"doctor ended with exit code {code}: {mtu}")
+        expect(mtu["advice"].startswith("optional: RDMA packets of 4096 bytes need 4200"), f"it said: {mtu['advice']}")
+        said.append(f"{narrow} at the {'agent' if side is pair.agent else 'host'}")
+        side.run(f"ip link set eth0 mtu {wide}", 20)
+    return f"{', then '.join(said)}: batches there and back, doctor names it"
+
+
 def short_cut(pair: Pair) -> str:
     """The network is gone for a second: the cards repeat, nobody hears of it."""
     number = pair.begin_sending("stream", 8)
@@ -149,7 +200,9 @@ def agent_dies(pair: Pair) -> str:
     return await_program(pair, number, began)
 
 
-CHECKS: tuple[Callable[[Pair], str], ...] = (across, short_cut, long_cut, host_dies, agent_dies)
+CHECKS: tuple[Callable[[Pair], str], ...] = (
+    across, no_gid, mtu_mismatch, short_cut, long_cut, host_dies, agent_dies,
+)  # fmt: skip
 
 
 def check_pair(folder: Path) -> list[dict[str, object]]:

@@ -10,12 +10,14 @@
 //   OFFPATH_SIM_SEED=K      only this one
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
 #include "frame/layout.h"
 #include "frame/parse.h"
 #include "link/fault_link.h"
+#include "mover/body_compressor_undone.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
 
@@ -33,6 +35,7 @@ struct Program {
   std::string name;
   std::vector<Column> columns;
   std::vector<Sent> sent;
+  wire::Compression compression = wire::Compression::none;
   bool faulty = false;  // its link misbehaves: errors are allowed, wrong bytes and silence are not
   bool over = false;    // its channel has ended
 };
@@ -88,9 +91,11 @@ class World {
     program.host = std::make_unique<SimHost>(fabric_, std::move(pair->host), layout);
     const std::uint64_t columns = 1 + random_.below(5);
     const auto destination = random_.chance(0.5) ? wire::Destination::ipc_page : wire::Destination::ipc;
+    if (random_.chance(0.5)) program.compression = random_.chance(0.5) ? wire::Compression::lz4 : wire::Compression::zstd;
     programs_.push_back(std::move(program));
     Program& added = programs_.back();
-    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, rows_max, destination, 0, 0, deadline());
+    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, rows_max, destination, added.compression, 0, 0,
+                                        deadline());
         !opened)
       return lose(added, opened.error());
     for (std::uint64_t i = 0; i < columns && !added.over; ++i) announce_column(added);
@@ -123,10 +128,15 @@ class World {
     return text;
   }
 
+  // Noise, which no codec makes smaller, or numbers that become so.
+  std::int64_t draw_value(const Program& program) {
+    return static_cast<std::int64_t>(program.compression == wire::Compression::none ? random_.next() : random_.below(1000));
+  }
+
   void announce_column(Program& program) {
     Column column;
     column.values.resize(rows_max);
-    for (auto& value : column.values) value = static_cast<std::int64_t>(random_.next());
+    for (auto& value : column.values) value = draw_value(program);
     auto range = program.host->end().announce(column.values.data(), rows_max * 8);
     if (!range) return lose(program, range.error());
     column.range = *range;
@@ -178,7 +188,7 @@ class World {
     if (program.over) return;
     Column& column = program.columns[random_.below(program.columns.size())];
     std::vector<std::int64_t> moved(rows_max);
-    for (auto& value : moved) value = static_cast<std::int64_t>(random_.next());
+    for (auto& value : moved) value = draw_value(program);
     auto range = program.host->end().reannounce(column.range, moved.data(), rows_max * 8);
     if (!range) return lose(program, range.error());
     column.values = std::move(moved);
@@ -221,6 +231,7 @@ class World {
     ASSERT_TRUE(schema) << schema.error().message;
     auto layout = frame::make_layout(*schema);
     ASSERT_TRUE(layout) << layout.error().message;
+    if (view->messages.back().compressed) return check_compressed(program, sent, frame, *view, std::move(*schema));
     std::int64_t rows = 0;
     std::vector<frame::NodeShape> nodes;
     std::vector<frame::BufferPlace> buffers;
@@ -235,6 +246,18 @@ class World {
         ASSERT_EQ(std::memcmp(frame.data() + values.offset, sent.values[i].data(), values.bytes), 0)
             << program.name << " " << sent.row_key << " column " << i;
       }
+    }
+  }
+
+  static void check_compressed(const Program& program, const Sent& sent, Bytes frame, const frame::FrameView& view,
+                               frame::Schema schema) {
+    auto form = frame::make_template(std::move(schema), frame::ipc_alignment, program.compression);
+    ASSERT_TRUE(form) << form.error().message;
+    const std::vector<mover::FoundBuffer> buffers = mover::found_buffers(**form, frame, view);
+    for (std::size_t i = 0; i < sent.values.size(); ++i) {
+      const std::vector<std::byte>& values = buffers[(*form)->layout.nodes[(*form)->layout.columns[i]].buffer + 1].plain;
+      ASSERT_TRUE(std::ranges::equal(values, std::as_bytes(std::span(sent.values[i]))))
+          << program.name << " " << sent.row_key << " column " << i;
     }
   }
 

@@ -35,13 +35,13 @@ class SimHost {
 
   // Opens a stream of `columns` int64 columns.
   Status open(const std::string& name, const std::string& pool, std::size_t columns, std::uint64_t rows_max,
-              wire::Destination destination, std::uint32_t ranks, std::uint32_t rank, TimeNs deadline) {
+              wire::Destination destination, wire::Compression compression, std::uint32_t ranks, std::uint32_t rank, TimeNs deadline) {
     frame::Schema schema;
     for (std::size_t i = 0; i < columns; ++i)
       schema.fields.push_back({.name = "c" + std::to_string(i), .type = frame::Type::int64, .nullable = false});
     const std::vector<std::byte> encoded = frame::encode(schema);
     wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows_max, .keep = 0, .ranks = ranks,
-                          .rank = rank, .name = name, .pool = pool, .schema = encoded};
+                          .rank = rank, .name = name, .pool = pool, .schema = encoded, .compression = compression};
     OFP_ASSIGN(const wire::Opened opened, end_.open_stream(open, deadline));
     stream_ = opened.stream;
     charge_base_ = opened.charge_base;

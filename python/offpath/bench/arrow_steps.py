@@ -29,6 +29,8 @@ def run(out: Path, sizes_max: str, quick: bool, agent: bool, console: Console) -
     report = Report("arrow-steps")
     with console.status("the four steps on the host"):
         report.absorb(run_program("bench_arrow_steps", arguments))
+    with console.status("frames compressed, beside libarrow's writer"):
+        report.absorb(run_program("bench_arrow_compression", arguments))
     why = "left out (--no-agent)"
     if agent:
         with console.status("the same under a BlueField-2's CPU quota"):

@@ -1,0 +1,233 @@
+// The mover's streams: opening, closing, and the credit that bounds what they may send.
+#include <algorithm>
+#include <utility>
+
+#include "mover/mover.h"
+#include "mover/operation.h"
+
+namespace offpath::mover {
+
+using wire::Compression;
+using wire::Destination;
+
+namespace {
+
+std::uint64_t charge_base_of(const frame::Template* form) {
+  if (form == nullptr) return page_bytes;
+  std::uint64_t bytes = align_up(form->schema_message.size(), page_bytes) + page_bytes;
+  for (const frame::Prototype& prototype : form->prototypes) bytes += align_up(prototype.metadata.size() + 64, page_bytes);
+  return bytes;
+}
+
+}  // namespace
+
+Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects) {
+  if (open.stream >= channel.streams.size())
+    return fail(Error::invalid, "stream number {}; the channel has {}", open.stream, channel.streams.size());
+  if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
+  if (counters_.streams_open >= options_.streams_max)
+    return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
+  if (const auto own = accounts_.find(channel.client.user); own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
+    return fail(Error::too_large, "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
+                own->second.streams_open, own->first);
+  if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
+  if (open.ranks > 0 && open.rank >= open.ranks)
+    return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
+  if (const auto taken = names_.find({std::string(open.name), open.rank}); taken != names_.end()) {
+    const Client& other = channels_.at(taken->second)->client;
+    return fail(Error::exists, "stream \"{}\"{} is open already, by {} (process {})", open.name,
+                open.ranks > 0 ? fmt::format(" of rank {}", open.rank) : "", other.program, other.pid);
+  }
+  stream.id = open.stream;
+  stream.name = open.name;
+  stream.pool = open.pool;
+  stream.destination = open.destination;
+  stream.rows_max = open.rows_max;
+  stream.keep = open.keep;
+  stream.ranks = open.ranks;
+  stream.rank = open.rank;
+  if (open.compression != Compression::none && open.destination != Destination::ipc && open.destination != Destination::ipc_page)
+    return fail(Error::unsupported, "stream \"{}\": compression {} with destination {}; frames of ipc and ipc-page are compressed",
+                open.name, wire::compression_name(open.compression), wire::destination_name(open.destination));
+  OFP_TRY(store_.admit(stream.pool, channel.client.user, effects));
+  if (open.destination == Destination::native || open.destination == Destination::serialised) {
+    stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
+    return {};
+  }
+  if (open.schema.empty())
+    return fail(Error::schema, "stream \"{}\": destination {} needs a schema", open.name, wire::destination_name(open.destination));
+  if (stream.rows_max == 0) return fail(Error::invalid, "stream \"{}\": rows_max is 0", open.name);
+  OFP_ASSIGN(frame::Schema schema, frame::decode(open.schema));
+  const auto alignment = open.destination == Destination::ipc ? frame::ipc_alignment : frame::page_alignment;
+  OFP_ASSIGN(stream.form, frame::make_template(std::move(schema), alignment));
+  stream.charge_base = charge_base_of(stream.form.get());
+  if (open.compression != Compression::none) {
+    auto packing = std::make_shared<Packing>();
+    OFP_ASSIGN(packing->form, frame::make_template(stream.form->schema, frame::ipc_alignment, open.compression));
+    packing->compressor = make_body_compressor(open.compression);
+    stream.packing = std::move(packing);
+  }
+  switch (open.destination) {
+    case Destination::arrays: case Destination::record_batch: case Destination::c_abi: case Destination::agent_serialise: {
+      OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
+      return {};
+    }
+    default: return {};
+  }
+}
+
+void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::OpenStream open{};
+  auto stream = std::make_unique<Stream>();
+  Status status = wire::decode(request.payload, open);
+  if (status) status = prepare_stream(open, channel, *stream, effects);
+  if (!status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  stream->channel = &channel;
+  names_.emplace(Claim{stream->name, stream->rank}, channel.number);
+  ++counters_.streams_open;
+  stream->account = &accounts_[channel.client.user];
+  ++stream->account->streams_open;
+  // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
+  // needs more asks for it.
+  const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
+  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free_for(channel.client.user) / 8);
+  effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
+  grant(*stream, effects);
+  effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
+  Stream& opened = *(channel.streams[stream->id] = std::move(stream));
+  if (opened.form) prepare_buffer(opened, largest, effects);
+}
+
+// Of columns of fixed width; 0 where the rows do not tell.
+std::uint64_t Mover::largest_frame_bytes(const Stream& stream) {
+  const frame::Layout& layout = stream.form->layout;
+  if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
+  plain_.assign(layout.columns.size(), {.address = page_bytes});  // anywhere: only lengths matter here
+  frame::Plan plan;
+  if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
+  return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
+}
+
+// The next batch's buffer is made while nobody waits for it.
+void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects) {
+  const uid_t user = stream.channel->client.user;
+  if (bytes == 0 || bytes > options_.prepared_bytes_max || stream.preparing || cache_->has_free(bytes, user)) return;
+  stream.preparing = true;
+  const std::uint64_t number = preparation_flag | next_preparation_++;
+  preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
+  effects.push_back(JobEffect{token_of(Service::mover, number), [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
+}
+
+void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::CloseStream close{};
+  if (auto status = wire::decode(request.payload, close); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, close.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  Operation& operation = begin(*stream, request.ticket, now);
+  operation.kind = Operation::Kind::close;
+  operation.state = Operation::State::waiting;
+  stream->closing = true;
+  settle(*stream, now, effects);
+}
+
+void Mover::release(Channel& channel, std::uint32_t number) {
+  Stream& stream = *channel.streams[number];
+  for (Operation* operation : stream.operations) {
+    operation->stream = nullptr;
+    if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
+  }
+  for (const auto& set : stream.sets)
+    if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
+  if (stream.hungry) std::erase(hungry_, &stream);
+  names_.erase(Claim{stream.name, stream.rank});
+  counters_.promised_bytes -= stream.granted - stream.spent;
+  stream.account->promised_bytes -= stream.granted - stream.spent;
+  --counters_.streams_open;
+  if (--stream.account->streams_open == 0) accounts_.erase(channel.client.user);
+  channel.streams[number].reset();
+}
+
+// ---- credit
+
+std::uint64_t Mover::memory_free() const noexcept {
+  const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
+  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
+}
+
+std::uint64_t Mover::memory_free_for(uid_t user) const {
+  if (options_.user_bytes_max >= options_.memory_bytes_max) return memory_free();
+  const auto own = accounts_.find(user);
+  const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);
+  return std::min(memory_free(), options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
+}
+
+// Credit asked for comes whole or not at all; the window beyond it as far as there is room.
+void Mover::grant(Stream& stream, Effects& effects) {
+  const std::uint64_t free = memory_free_for(stream.channel->client.user);
+  const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
+  const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
+  const std::uint64_t desired = target - std::min(target, stream.granted);
+  if (required > free) {
+    if (!stream.hungry) hungry_.push_back(&stream);
+    stream.hungry = true;
+    return;
+  }
+  if (stream.hungry) std::erase(hungry_, &stream);
+  stream.hungry = false;
+  // A window is topped up in quarters, so that not every batch moves the word.
+  if (required == 0 && desired < stream.window / 4) return;
+  const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
+  if (granted == 0) return;
+  stream.granted += granted;
+  counters_.promised_bytes += granted;
+  stream.account->promised_bytes += granted;
+  effects.push_back(LineEffect{LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
+}
+
+void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::NeedCredit need{};
+  if (auto status = wire::decode(request.payload, need); !status) {
+    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  stream->wanted = std::max(stream->wanted, need.total);
+  grant(*stream, effects);
+}
+
+void Mover::on_memory_freed(Effects& effects) {
+  const std::vector<Stream*> waiting = hungry_;
+  for (Stream* stream : waiting) {
+    grant(*stream, effects);
+    // Who has waited longest comes first; but one whose own user has taken too much holds up nobody else.
+    if (stream->hungry && stream->wanted - stream->granted > memory_free()) return;
+  }
+}
+
+void Mover::drop_buffers(Effects& effects) {
+  if (dropping_ || cache_->leaving_bytes() == 0) return;
+  dropping_ = true;
+  effects.push_back(JobEffect{token_of(Service::mover, drop_number), [cache = cache_]() -> Status {
+                                cache->drop_leaving();
+                                return {};
+                              }});
+}
+
+Status Mover::spend(Stream& stream, std::uint64_t charge) {
+  if (charge > stream.granted - stream.spent)
+    return fail(Error::protocol, "the batch was charged {} bytes, the stream's credit is {}", charge,
+                stream.granted - stream.spent);
+  stream.spent += charge;
+  counters_.promised_bytes -= charge;
+  stream.account->promised_bytes -= charge;
+  return {};
+}
+
+}  // namespace offpath::mover
