@@ -28,6 +28,12 @@ bool is_of_pool(EntryKind kind) noexcept {
          kind == EntryKind::pool_write || kind == EntryKind::release;
 }
 
+bool is_of_queries(const Entry& request) noexcept {
+  const auto kind = static_cast<EntryKind>(request.kind);
+  return kind == EntryKind::pool_query || kind == EntryKind::query_next ||
+         (kind == EntryKind::release && pool::QueryService::is_own(request));
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
@@ -35,6 +41,10 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
       pools_(options.pools),
+      queries_(options.queries, buffers_,
+               [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
+                 return pools_.choose(pool, rows, columns, user);
+               }),
       mover_(options.mover, buffers_, pools_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -45,6 +55,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
   mover_.on_channel_open(number, client, layout.streams_max, end->pull_ahead_bytes());
   pools_.on_channel_open(number, client.user);
+  queries_.on_channel_open(number, client.user);
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
       added.traits().name, added.traits().reason);
@@ -82,6 +93,10 @@ bool Dispatcher::poll(TimeNs now) {
     pools_.on_time(now, effects_);
     did = true;
   }
+  if (queries_.next_deadline() <= now) {
+    queries_.on_time(now, effects_);
+    did = true;
+  }
   if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
     used_bytes_before_ = used;
     mover_.on_memory_freed(effects_);
@@ -109,12 +124,13 @@ bool Dispatcher::fall_asleep(TimeNs now) {
   return all;
 }
 
-TimeNs Dispatcher::next_deadline() const { return pools_.next_deadline(); }
+TimeNs Dispatcher::next_deadline() const { return std::min(pools_.next_deadline(), queries_.next_deadline()); }
 
 // ---- events
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
-  if (is_of_pool(static_cast<EntryKind>(request.kind))) pools_.on_request(channel.number(), request, now, effects_);
+  if (is_of_queries(request)) queries_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_pool(static_cast<EntryKind>(request.kind))) pools_.on_request(channel.number(), request, now, effects_);
   else mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
@@ -123,7 +139,9 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
   pushing_.erase(token);
-  if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  const Service service = mover::service_of(token);
+  if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
   else pools_.on_transfer(channel.number(), token, std::move(status), effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
@@ -139,12 +157,15 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
       channel.program(), why.message);
   pools_.on_channel_closed(channel.number());
+  queries_.on_channel_closed(channel.number(), effects_);
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
 }
 
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
-  if (mover::service_of(token) == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  const Service service = mover::service_of(token);
+  if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::query) queries_.on_job(token, std::move(status), effects_);
   else pools_.on_job(token, std::move(status), effects_);
   carry_out(now);
 }

@@ -12,6 +12,7 @@
 #include "channel/agent_end.h"
 #include "mover/mover.h"
 #include "pool/frame_table.h"
+#include "pool/query_service.h"
 
 namespace offpath::agent {
 
@@ -19,6 +20,7 @@ struct DispatcherOptions {
   mover::MoverOptions mover;
   mover::BufferCacheOptions buffers;
   pool::FrameTable::Limits pools;
+  pool::QueryService::Limits queries;
   channel::AgentEndOptions channels;
 };
 
@@ -58,6 +60,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
   [[nodiscard]] const pool::FrameTable& pools() const noexcept { return pools_; }
+  [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -80,6 +83,7 @@ class Dispatcher final : public channel::AgentEvents {
   StartJob start_job_;
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::FrameTable pools_;
+  pool::QueryService queries_;
   mover::Mover mover_;
   std::map<std::uint64_t, Member> members_;
   std::vector<std::uint64_t> closed_;

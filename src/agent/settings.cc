@@ -48,6 +48,11 @@ constexpr ConfigKey keys[] = {
      1, 256},
     {"jobs.queue_max", ConfigType::integer, "64", "Jobs handed to these threads at a time; others wait in the loop.", 1,
      65536},
+    {"queries.threads", ConfigType::integer, "2", "Threads that compute one query's answer.", 1, 256},
+    {"queries.running_max", ConfigType::integer, "1", "Queries that compute at a time; each takes one of jobs.threads.", 1, 256},
+    {"queries.memory_max", ConfigType::bytes, "512MiB", "Memory one query may take at a time, the part of its answer included.",
+     mebibyte, tebibyte},
+    {"queries.open_max", ConfigType::integer, "16", "Answers that one program may read at a time.", 1, 65536},
     {"memory.bytes_max", ConfigType::bytes, "8GiB", "Memory for frames, those promised to programs as credit included.",
      mebibyte, 64 * tebibyte},
     {"memory.user_bytes_max", ConfigType::bytes, "64TiB",
@@ -171,6 +176,12 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.pools.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
   options.pools.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
+  options.queries.query.threads = static_cast<unsigned>(config.integer("queries.threads"));
+  options.queries.query.memory_bytes_max = config.bytes("queries.memory_max");
+  options.queries.query.step_bytes = std::min(options.queries.query.step_bytes, options.queries.query.memory_bytes_max / 4);
+  options.queries.running_max = static_cast<std::size_t>(config.integer("queries.running_max"));
+  options.queries.open_max = static_cast<std::size_t>(config.integer("queries.open_max"));
+  options.queries.leases_max = options.pools.leases_max;
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");

@@ -16,6 +16,7 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/query_run.h"
 
 namespace offpath::pool {
 
@@ -44,6 +45,10 @@ class FrameTable final : public mover::Store {
                                       const std::string& column_key, uid_t user) override;
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                 TimeNs now, Effects& effects) override;
+
+  // What a query is to read: visible objects whose keys match, in the order of storing.
+  [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                        std::string_view column_glob, uid_t user);
 
   // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
   void on_channel_open(ChannelNumber channel, uid_t user);

@@ -68,7 +68,7 @@ class Acero final : public QueryWay {
           done.frames.push_back(std::move(frame));
         }
       if (answered > work.limits.memory_bytes_max)
-        return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (query memory_bytes_max)", answered,
+        return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)", answered,
                     work.limits.memory_bytes_max);
     }
     done.finished = next_ == work.pieces.size();
@@ -167,13 +167,14 @@ class Acero final : public QueryWay {
     options.use_threads = false;
     auto made = ac::DeclarationToTable(ac::Declaration::Sequence(std::move(nodes)), std::move(options));
     if (!made.ok() && made.status().IsOutOfMemory())
-      return fail(Error::no_memory, "the query needs more than {} bytes at once (query memory_bytes_max)", work.limits.memory_bytes_max);
+      return fail(Error::no_memory, "the query needs more than {} bytes at once (queries.memory_max)", work.limits.memory_bytes_max);
     if (!made.ok()) return fail_arrow(made.status(), "computing");
     return std::move(made).ValueUnsafe();
   }
 
   Status write(const QueryWork& work, const arrow::Table& table, Group& group) {
-    OFP_ARROW_ASSIGN(const auto batch, table.CombineChunksToBatch(&memory_), "putting the answer together");
+    OFP_ARROW_ASSIGN(const auto whole, table.CombineChunksToBatch(&memory_), "putting the answer together");
+    const auto batch = arrow::RecordBatch::Make(work.bound.output, whole->num_rows(), whole->columns());
     const auto frames = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes_of(*batch) / work.limits.frame_bytes_max));
     const std::int64_t rows = (batch->num_rows() + frames - 1) / frames;
     for (std::int64_t row = 0; row < batch->num_rows(); row += rows) {

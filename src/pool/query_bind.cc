@@ -165,7 +165,10 @@ Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQu
   }
   for (const Projection& projection : query.projections) {
     OFP_ASSIGN(cp::Expression expression, bind_to(projection.expression, *bound.input));
-    fields.push_back(arrow::field(projection.name, expression.type()->GetSharedPtr()));
+    const auto* const column = expression.parameter();
+    if (column != nullptr && column->indices.size() == 1)  // as it is, whether it may be null included
+      fields.push_back(bound.input->field(column->indices[0])->WithName(projection.name));
+    else fields.push_back(arrow::field(projection.name, expression.type()->GetSharedPtr()));
     bound.projections.push_back({projection.name, std::move(expression)});
   }
   bound.output = arrow::schema(std::move(fields));

@@ -81,8 +81,9 @@ class SelectLoops final : public QueryWay {
   Status take_wave(QueryWork& work, const std::stop_token& stop, QueryStep& done, std::uint64_t& answered) {
     const std::size_t begin = next_;
     const std::uint64_t row_bytes = std::max<std::uint64_t>(row_bytes_, 1);
+    const std::uint64_t wave_bytes = work.limits.step_bytes * (has_filter_ ? 2 : 1);
     std::uint64_t rows = 0;
-    while (next_ < work.pieces.size() && (next_ == begin || rows * row_bytes < wave_bytes_)) rows += work.pieces[next_++].rows;
+    while (next_ < work.pieces.size() && (next_ == begin || rows * row_bytes < wave_bytes)) rows += work.pieces[next_++].rows;
     chosen_.assign(next_ - begin, {});
     scratch_.resize(std::max(1u, work.limits.threads));
     OFP_TRY(work.for_pieces(begin, next_, stop, [&](unsigned thread, std::size_t piece) -> Status {
@@ -113,7 +114,7 @@ class SelectLoops final : public QueryWay {
       answered += chosen.count * row_bytes_;
     }
     if (answered > work.limits.memory_bytes_max)
-      return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (query memory_bytes_max)", answered,
+      return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)", answered,
                   work.limits.memory_bytes_max);
     for (const std::uint64_t count : rows) {
       OFP_ASSIGN(OpenFrame frame, open_frame(work.bound.output, count, *work.cache, work.user));
@@ -184,7 +185,6 @@ class SelectLoops final : public QueryWay {
   std::vector<Column> columns_;
   bool has_filter_ = false, computes_ = false, answered_ = false;
   std::uint64_t row_bytes_ = 0;
-  std::uint64_t wave_bytes_ = 128ull << 20;
   std::size_t next_ = 0;
   std::vector<Chosen> chosen_;
   std::vector<Scratch> scratch_;
