@@ -59,6 +59,11 @@ def encode_query(
     return bytes(made)
 
 
+def flight_command(pool: str, rows: str = "*", columns: str = "*", query: bytes = b"") -> bytes:
+    """What an agent's Flight endpoint takes as command and as body of an action; ``query`` is of ``encode_query``."""
+    return text(pool) + text(rows) + text(columns) + query
+
+
 def encode_aggregate(name: str, what: tuple[str, pc.Expression | str] | str) -> bytes:
     function, of = (what, None) if isinstance(what, str) else what
     if function not in AGGREGATES:

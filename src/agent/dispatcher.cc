@@ -170,6 +170,24 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   carry_out(now);
 }
 
+// ---- asked otherwise
+
+Result<std::vector<pool::QuerySource>> Dispatcher::choose(const std::string& pool, std::string_view row_glob,
+                                                          std::string_view column_glob, uid_t user) {
+  return pools_.choose(pool, row_glob, column_glob, user);
+}
+
+Status Dispatcher::put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now) {
+  Status stored = pools_.put(place, std::move(frame), now, effects_);
+  carry_out(now);  // it may have been waited for
+  return stored;
+}
+
+Result<std::uint64_t> Dispatcher::drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
+                                       uid_t user) {
+  return pools_.drop(pool, row_glob, column_glob, user);
+}
+
 // ---- effects
 
 void Dispatcher::carry_out(TimeNs now) {

@@ -49,6 +49,14 @@ class Dispatcher final : public channel::AgentEvents {
   // Called after a channel was added or removed (a loop watches its descriptors).
   std::function<void(const channel::AgentEnd&)> on_added, on_removed;
 
+  // Of pools, for those who ask otherwise than by a channel, on the loop's thread and not from within an event.
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                              std::string_view column_glob, uid_t user);
+  [[nodiscard]] Status put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now);
+  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
+                                           uid_t user);
+  [[nodiscard]] const std::shared_ptr<mover::BufferCache>& shared_buffers() const noexcept { return buffers_; }
+
   struct ChannelStatus {
     std::uint64_t number;
     mover::Client client;

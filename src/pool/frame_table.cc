@@ -295,25 +295,28 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed)});
 }
 
-void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
-  };
-  wire::PoolDrop drop{};
-  if (auto status = wire::decode(request.payload, drop); !status) return refuse(std::move(status).error());
-  auto pool = existing(std::string(drop.pool), channel.user);
-  if (!pool) return refuse(std::move(pool).error());
+Result<std::uint64_t> FrameTable::drop(const std::string& name, std::string_view row_glob, std::string_view column_glob,
+                                       uid_t user) {
+  OFP_ASSIGN(Pool* const pool, existing(name, user));
   std::uint64_t dropped = 0;
-  for (auto at = (*pool)->objects.begin(); at != (*pool)->objects.end();) {
+  for (auto at = pool->objects.begin(); at != pool->objects.end();) {
     const auto next = std::next(at);
-    if (glob_matches(drop.row_glob, at->first.first) && glob_matches(drop.column_glob, at->first.second)) {
-      remove(**pool, at);
+    if (glob_matches(row_glob, at->first.first) && glob_matches(column_glob, at->first.second)) {
+      remove(*pool, at);
       ++dropped;
     }
     at = next;
   }
   counters_.drops += dropped;
-  effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped}});
+  return dropped;
+}
+
+void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
+  wire::PoolDrop asked{};
+  auto dropped = wire::decode(request.payload, asked)
+                     .and_then([&] { return drop(std::string(asked.pool), asked.row_glob, asked.column_glob, channel.user); });
+  if (dropped) effects.push_back(ReplyEffect{number, request.ticket, wire::Done{*dropped}});
+  else effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(dropped).error()});
 }
 
 void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {

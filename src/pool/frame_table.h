@@ -50,6 +50,10 @@ class FrameTable final : public mover::Store {
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
 
+  // Removes visible and hidden objects whose keys match; returns how many.
+  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
+                                           uid_t user);
+
   // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);

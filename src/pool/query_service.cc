@@ -116,8 +116,8 @@ void QueryService::begin(ChannelNumber number, const channel::Entry& request, Ti
   ++counters_.open;
   std::vector<link::ReadPiece> pieces = {{query.query.region, query.query.generation, query.query.offset, answer->bytes.data(),
                                           query.query.length}};
-  effects.emplace_back(std::in_place_type<mover::PullEffect>, number, mover::token_of(mover::Service::query, answer->number),
-                       std::move(pieces));
+  mover::PullEffect pull{number, mover::token_of(mover::Service::query, answer->number), std::move(pieces)};
+  effects.emplace_back(std::move(pull));
   answers_.emplace(answer->number, std::move(answer));
 }
 
@@ -170,7 +170,8 @@ void QueryService::run_waiting(Effects& effects) {
       OFP_ASSIGN(result->step, run->step(stop));
       return {};
     };
-    effects.emplace_back(std::in_place_type<mover::JobEffect>, mover::token_of(mover::Service::query, answer.number), std::move(run));
+    mover::JobEffect job{mover::token_of(mover::Service::query, answer.number), std::move(run)};
+    effects.emplace_back(std::move(job));
   }
 }
 
@@ -255,8 +256,8 @@ void QueryService::give(Answer& answer, const FramePtr& frame, Effects& effects)
   const std::uint64_t number = next_number_++;
   pushes_.emplace(number, Push{answer.channel, ticket, got});
   std::vector<link::WritePiece> pieces = {{segment, 0, frame->buffer.data(), frame->bytes}};
-  effects.emplace_back(std::in_place_type<mover::PushEffect>, answer.channel, mover::token_of(mover::Service::query, number),
-                       std::move(pieces), frame);
+  mover::PushEffect push{answer.channel, mover::token_of(mover::Service::query, number), std::move(pieces), frame};
+  effects.emplace_back(std::move(push));
 }
 
 // ---- ends

@@ -1,7 +1,8 @@
 """``offpath bench pool``: queries of particles where they lie, against DuckDB, Polars and pyarrow.
 
 Both queries of the paper: the rows of a box of an eighth of the volume, and the extremes of the squared velocity, of
-8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever columns a query needs.
+8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever columns a
+query needs.
 """
 
 from __future__ import annotations
