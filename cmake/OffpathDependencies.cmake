@@ -90,6 +90,12 @@ if(OFFPATH_BUNDLE_ARROW)
                         "to a Python that has pyarrow")
   endif()
   install(FILES ${arrow_file} DESTINATION lib/offpath COMPONENT programs)
+  foreach(part IN ITEMS compute acero flight)  # what queries and Flight's clients are answered with
+    if(TARGET offpath::arrow_${part})
+      get_target_property(part_file offpath::arrow_${part} IMPORTED_LOCATION)
+      install(FILES ${part_file} DESTINATION lib/offpath COMPONENT programs)
+    endif()
+  endforeach()
 endif()
 if(NOT OFFPATH_ARROW STREQUAL "off" AND NOT OFFPATH_ARROW_FOUND)
   message(FATAL_ERROR "OFFPATH_ARROW=${OFFPATH_ARROW}: no libarrow found. Run ./dev build, or install pyarrow into the "

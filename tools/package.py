@@ -17,7 +17,7 @@ FOLDER = ROOT / "build" / "package"
 
 # What a wheel does not bring. libarrow: the one of pyarrow, which the package requires, and of which a process must
 # not have two. OpenSSL: security fixes come with the system. liboffpath.so.0: in the wheel, but outside the package.
-NOT_IN_THE_WHEEL = ("libarrow.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
+NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:

@@ -80,6 +80,7 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
+typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
 
 /* ---- library -------------------------------------------------------------------------------- */
 
@@ -268,6 +269,16 @@ OFP_API int ofp_pool_drop(ofp_channel *channel, const char *pool, const char *ro
  * library does. `written_bytes` may be NULL. */
 OFP_API int ofp_pool_write(ofp_channel *channel, const char *pool, int fd, int64_t wait_ns, uint64_t *written_bytes,
                            ofp_error *error);
+
+/* Asks about the objects whose keys match the globs (NULL: all), in order of storing: which rows, which columns of them, or
+ * which figures over them. `query` is in the form of docs/pool.md; Python makes it from pyarrow's expressions. Returns when
+ * there is something of the answer, or when `wait_ns` is over, which holds for the whole answer. */
+OFP_API int ofp_pool_query(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                           const void *query, uint64_t query_bytes, int64_t wait_ns, ofp_query **answer, ofp_error *error);
+/* The next frame, an Arrow IPC stream as those of ofp_pool_get; NULL after the last one. The agent computes on as frames are
+ * asked for. Frames outlive the answer. */
+OFP_API int ofp_query_next(ofp_query *answer, ofp_frame **frame, ofp_error *error);
+OFP_API void ofp_query_free(ofp_query *answer); /* also before its end */
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,26 @@ class Frame {
   std::unique_ptr<ofp_frame, void (*)(ofp_frame*)> frame_;
 };
 
+class Query {
+ public:
+  explicit Query(ofp_query* query) : query_(query, ofp_query_free) {}
+  [[nodiscard]] std::optional<Frame> next() const {
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_query_next(query_.get(), &frame, &error);
+    }
+    check(code, error);
+    if (frame == nullptr) return {};
+    return Frame(frame);
+  }
+
+ private:
+  std::unique_ptr<ofp_query, void (*)(ofp_query*)> query_;
+};
+
 class Segment {
  public:
   explicit Segment(ofp_segment* segment) : segment_(segment, ofp_free) {}
@@ -207,6 +227,21 @@ class Channel {
     check(code, error);
     return dropped;
   }
+  [[nodiscard]] Query pool_query(const std::string& pool, const Text& row_glob, const Text& column_glob, const nb::bytes& query,
+                                 const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    ofp_query* answer = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_pool_query(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), query.c_str(), query.size(),
+                            wait_ns, &answer, &error);
+    }
+    check(code, error);
+    return Query(answer);
+  }
   [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     const std::int64_t wait_ns = wait_ns_of(timeout);
@@ -249,6 +284,7 @@ void bind_channel(nb::module_& module) {
       .def_prop_ro("is_arrow", [](const Frame& frame) { return ofp_frame_is_arrow(frame.get()) != 0; })
       .def_prop_ro("mapped", [](const Frame& frame) { return ofp_frame_mapped(frame.get()) != 0; })
       .def_prop_ro("address", [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
+  nb::class_<Query>(module, "Query").def("next", &Query::next, nb::sig("def next(self) -> Frame | None"));
   nb::class_<Segment>(module, "Segment", nb::type_slots(segment_slots))
       .def_prop_ro("nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); });
   nb::class_<Range>(module, "Range")
@@ -272,6 +308,8 @@ void bind_channel(nb::module_& module) {
            nb::arg("timeout"))
       .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("timeout"))
+      .def("pool_query", &Channel::pool_query, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("query"), nb::arg("timeout").none())
       .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
 }
 

@@ -55,6 +55,7 @@ class Agent:
         self.address: str = ready["address"]
         self.addresses: list[str] = ready["addresses"]
         self.http_address: str = ready["http"]
+        self.flight: str | None = ready.get("flight")  # where clients of Arrow Flight connect
         atexit.register(self.stop)
 
     @classmethod

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from .errors import NotFound, SchemaError
+from .expression import Aggregates, Columns, encode_query
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
     from ._native import Frame as NativeFrame
     from .session import Session
 
@@ -126,6 +129,47 @@ class Pool:
     def drop(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> int:
         """Removes matching objects; returns how many. Frames that are held stay readable."""
         return self.session._native.pool_drop(self.name, row, column, timeout)
+
+    def query(
+        self,
+        filter: pc.Expression | None = None,
+        columns: Columns | None = None,
+        aggregates: Aggregates | None = None,
+        *,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        timeout: float | None = 60.0,
+    ) -> pa.Table:
+        """Asks the agent about its objects: what the filter chooses of them, or figures over that, in order of storing.
+
+        ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
+        names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or
+        to "count" for all rows. ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for
+        all of it.
+
+        >>> pool.query(pc.field("x") < 0.5, ["id", "x"])
+        >>> pool.query(aggregates={"fastest": ("max", pc.field("v") * pc.field("v")), "n": "count"})
+
+        Raises NotFound for a pool, object or column that is not there, SchemaError, Unsupported, Timeout.
+        """
+        frames = self.query_frames(filter, columns, aggregates, rows=rows, columns_glob=columns_glob, timeout=timeout)
+        return pa.concat_tables([frame.table() for frame in frames])
+
+    def query_frames(
+        self,
+        filter: pc.Expression | None = None,
+        columns: Columns | None = None,
+        aggregates: Aggregates | None = None,
+        *,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        timeout: float | None = 60.0,
+    ) -> Iterator[Frame]:
+        """The same frame by frame, one at least: the agent computes on as they are taken."""
+        asked = encode_query(filter, columns, aggregates)
+        answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
+        while (native := answer.next()) is not None:
+            yield Frame(native, f"answer from pool {self.name}")
 
     def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.

@@ -73,6 +73,9 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
     http_.emplace(std::move(*server));
   }
+  if (settings_.flight) {
+    OFP_ASSIGN(flight_, FlightEndpoint::start(*settings_.flight, settings_.dispatcher, *loop_, *dispatcher_));
+  }
   return {};
 }
 
@@ -120,6 +123,8 @@ void Agent::join_parts() {
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
 }
+
+std::string Agent::flight() const { return flight_ ? flight_->text() : std::string(); }
 
 std::string Agent::http() const { return settings_.http ? http_text(*settings_.http) : std::string(); }
 
@@ -243,6 +248,7 @@ void Agent::run(Signals& signals, const std::function<void()>& reload) {
   log(LogLevel::info, "stopping: {} channels", watched_.size());
   board_->close();
   http_.reset();
+  flight_.reset();
   acceptor_->close();
   close_channels();
 }

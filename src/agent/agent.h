@@ -6,6 +6,7 @@
 //   other agents <--> Group (members, channels to them)                 the same loop
 //                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
+//   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
 //
 // One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
 #pragma once
@@ -48,6 +49,7 @@ class Agent {
 
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
   [[nodiscard]] std::string http() const;  // empty if it is not served
+  [[nodiscard]] std::string flight() const;  // likewise
   [[nodiscard]] const std::string& name() const noexcept { return settings_.name; }
 
  private:
@@ -98,6 +100,7 @@ class Agent {
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
   std::size_t unwatchable_ = 0;                         // channels that have to be polled
   std::optional<HttpServer> http_;
+  std::unique_ptr<FlightEndpoint> flight_;  // before the dispatcher and the loop it asks
 };
 
 }  // namespace offpath::agent

@@ -30,6 +30,12 @@ bool is_of_pool(EntryKind kind) noexcept {
          kind == EntryKind::pool_write || kind == EntryKind::release;
 }
 
+bool is_of_queries(const Entry& request) noexcept {
+  const auto kind = static_cast<EntryKind>(request.kind);
+  return kind == EntryKind::pool_query || kind == EntryKind::query_next ||
+         (kind == EntryKind::release && pool::QueryService::is_own(request));
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
@@ -37,6 +43,10 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
       pools_(options.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
+      queries_(options.queries, buffers_,
+               [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
+                 return pools_.choose(pool, rows, columns, user);
+               }),
       mover_(options.mover, buffers_, pools_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -47,6 +57,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
   mover_.on_channel_open(number, client, layout.streams_max, end->pull_ahead_bytes());
   pools_.on_channel_open(number, client.user);
+  queries_.on_channel_open(number, client.user);
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
       added.traits().name, added.traits().reason);
@@ -84,6 +95,10 @@ bool Dispatcher::poll(TimeNs now) {
     pools_.on_time(now, effects_);
     did = true;
   }
+  if (queries_.next_deadline() <= now) {
+    queries_.on_time(now, effects_);
+    did = true;
+  }
   if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
     used_bytes_before_ = used;
     mover_.on_memory_freed(effects_);
@@ -112,14 +127,15 @@ bool Dispatcher::fall_asleep(TimeNs now) {
   return all;
 }
 
-TimeNs Dispatcher::next_deadline() const { return pools_.next_deadline(); }
+TimeNs Dispatcher::next_deadline() const { return std::min(pools_.next_deadline(), queries_.next_deadline()); }
 
 // ---- events
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
-  if (static_cast<EntryKind>(request.kind) == EntryKind::member_table) return ask_group(channel, request);
   const auto kind = static_cast<EntryKind>(request.kind);
-  if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
+  if (kind == EntryKind::member_table) return ask_group(channel, request);
+  if (is_of_queries(request)) queries_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
   else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
   else mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
@@ -129,12 +145,14 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
   pushing_.erase(token);
-  if (mover::service_of(token) == Service::group) {
+  const Service service = mover::service_of(token);
+  if (service == Service::group) {
     group::TableEffects effects;
     group_->on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
   }
-  if (mover::service_of(token) == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
   else pools_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
@@ -151,12 +169,15 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
       channel.program(), why.message);
   pools_.on_channel_closed(channel.number());
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
+  queries_.on_channel_closed(channel.number(), effects_);
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
 }
 
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
-  if (mover::service_of(token) == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  const Service service = mover::service_of(token);
+  if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::query) queries_.on_job(token, std::move(status), effects_);
   else pools_.on_job(token, std::move(status), now, effects_);
   carry_out(now);
 }
@@ -236,6 +257,31 @@ void Dispatcher::carry_out(group::TableEffects& effects) {
   }
 }
 
+// ---- asked otherwise
+
+Result<std::vector<pool::QuerySource>> Dispatcher::choose(const std::string& pool, std::string_view row_glob,
+                                                          std::string_view column_glob, uid_t user) {
+  return pools_.choose(pool, row_glob, column_glob, user);
+}
+
+void Dispatcher::put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done) {
+  const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
+  const auto stored = pools_.put(place, std::move(frame), token, now, effects_);
+  if (stored && *stored == mover::Stored::later) putting_.emplace(token, std::move(done));
+  else done(stored ? Status{} : tl::unexpected(stored.error()));
+  carry_out(now);  // it may have been waited for
+}
+
+void Dispatcher::on_stored(std::uint64_t token, Status status, TimeNs now) {
+  if (mover::service_of(token) == Service::mover) return mover_.on_stored(token, std::move(status), now, effects_);
+  if (const auto node = putting_.extract(token)) node.mapped()(std::move(status));
+}
+
+Result<std::uint64_t> Dispatcher::drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
+                                       uid_t user) {
+  return pools_.drop(pool, row_glob, column_glob, user);
+}
+
 // ---- effects
 
 void Dispatcher::carry_out(TimeNs now) {
@@ -303,7 +349,7 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             }
           },
           [this](mover::JobEffect& job) { start_job_(job.token, std::move(job.run)); },
-          [this, now](mover::StoredEffect& stored) { mover_.on_stored(stored.token, std::move(stored.status), now, effects_); },
+          [this, now](mover::StoredEffect& stored) { on_stored(stored.token, std::move(stored.status), now); },
           [this](mover::AskEffect& ask) { ask_member(ask); },
       },
       effect);

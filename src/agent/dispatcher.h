@@ -15,6 +15,7 @@
 #include "group/group.h"
 #include "mover/mover.h"
 #include "pool/pools.h"
+#include "pool/query_service.h"
 
 namespace offpath::agent {
 
@@ -22,6 +23,7 @@ struct DispatcherOptions {
   mover::MoverOptions mover;
   mover::BufferCacheOptions buffers;
   pool::PoolsOptions pools;
+  pool::QueryService::Limits queries;
   channel::AgentEndOptions channels;
 };
 
@@ -54,6 +56,15 @@ class Dispatcher final : public channel::AgentEvents {
   // Called after a channel was added or removed (a loop watches its descriptors).
   std::function<void(const channel::AgentEnd&)> on_added, on_removed;
 
+  // Of pools, for those who ask otherwise than by a channel, on the loop's thread and not from within an event.
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                              std::string_view column_glob, uid_t user);
+  // `done` may be called within the call, or later when all owners of the row have the object.
+  void put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done);
+  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
+                                           uid_t user);
+  [[nodiscard]] const std::shared_ptr<mover::BufferCache>& shared_buffers() const noexcept { return buffers_; }
+
   struct ChannelStatus {
     std::uint64_t number;
     mover::Client client;
@@ -65,6 +76,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
   [[nodiscard]] const pool::Pools& pools() const noexcept { return pools_; }
+  [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -82,6 +94,7 @@ class Dispatcher final : public channel::AgentEvents {
   void carry_out(mover::Effect& effect, TimeNs now);
   [[nodiscard]] bool is_member(const channel::AgentEnd& channel) const;
   void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
+  void on_stored(std::uint64_t token, Status status, TimeNs now);
   void ask_member(mover::AskEffect& ask);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
@@ -92,6 +105,7 @@ class Dispatcher final : public channel::AgentEvents {
   StartJob start_job_;
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::Pools pools_;
+  pool::QueryService queries_;
   mover::Mover mover_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
@@ -100,6 +114,8 @@ class Dispatcher final : public channel::AgentEvents {
   std::map<std::uint64_t, mover::FramePtr> pushing_;  // sources of pushes under way, by token
   std::uint64_t next_channel_ = 1;
   mover::Effects effects_;
+  std::map<std::uint64_t, std::function<void(Status)>> putting_;  // by token
+  std::uint64_t next_put_ = 1;
   std::uint64_t used_bytes_before_ = 0;
 };
 

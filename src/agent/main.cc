@@ -174,6 +174,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   if (pin) OFP_TRY(pin_to(*pin));
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
   if (!agent->http().empty()) log(LogLevel::info, "status at {}", agent->http());
+  if (!agent->flight().empty()) log(LogLevel::info, "Flight at {}", agent->flight());
   const std::string line = ready_line(*agent);
   if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
   if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));

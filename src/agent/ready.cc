@@ -23,6 +23,9 @@ std::string ready_line(const Agent& agent) {
   } else {
     json.value(agent.http());
   }
+  json.key("flight");
+  if (agent.flight().empty()) json.null();
+  else json.value(agent.flight());
   return json.member("pid", getpid()).end_object().text() + "\n";
 }
 

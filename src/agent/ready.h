@@ -7,7 +7,8 @@
 
 namespace offpath::agent {
 
-// {"name": …, "address": the first one, "addresses": […], "http": "http://…/" or "unix:…" or null, "pid": …}
+// {"name": …, "address": the first one, "addresses": […], "http": "http://…/" or "unix:…" or null,
+//  "flight": "grpc+tls://…" or null, "pid": …}
 [[nodiscard]] std::string ready_line(const Agent& agent);
 
 // To `fd`, which is closed unless it is standard output.

@@ -54,6 +54,20 @@ constexpr ConfigKey keys[] = {
      1, 256},
     {"jobs.queue_max", ConfigType::integer, "64", "Jobs handed to these threads at a time; others wait in the loop.", 1,
      65536},
+    {"queries.threads", ConfigType::integer, "2", "Threads that compute one query's answer.", 1, 256},
+    {"queries.running_max", ConfigType::integer, "1", "Queries that compute at a time; each takes one of jobs.threads.", 1, 256},
+    {"queries.memory_max", ConfigType::bytes, "512MiB", "Memory one query may take at a time, the part of its answer included.",
+     mebibyte, tebibyte},
+    {"queries.open_max", ConfigType::integer, "16", "Answers that one program may read at a time.", 1, 65536},
+    {"flight.listen", ConfigType::text, "",
+     "Where clients of Arrow Flight reach the pools of the agent's own user: tcp:HOST:PORT or tls:HOST:PORT, port 0 for any. "
+     "Empty: nowhere."},
+    {"flight.token_file", ConfigType::text, "",
+     "File with the token that every call brings as \"authorization: Bearer TOKEN\": at least 16 printable characters, readable "
+     "by its owner alone."},
+    {"flight.tls_certificate", ConfigType::text, "", "PEM file with the certificate of a tls endpoint of Flight."},
+    {"flight.tls_key", ConfigType::text, "", "PEM file with the private key of that certificate, readable by its owner alone."},
+    {"flight.queries_max", ConfigType::integer, "2", "Answers that Flight's clients read at a time.", 1, 1024},
     {"memory.bytes_max", ConfigType::bytes, "8GiB", "Memory for frames, those promised to programs as credit included.",
      mebibyte, 64 * tebibyte},
     {"memory.user_bytes_max", ConfigType::bytes, "64TiB",
@@ -310,6 +324,20 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
   return plugins;
 }
 
+Result<std::optional<FlightSettings>> parse_flight(const Config& config) {
+  const std::string& text = config.text("flight.listen");
+  if (text.empty()) return std::optional<FlightSettings>();
+  auto address = link::Address::parse(text);
+  if (!address || (address->kind != Kind::tcp && address->kind != Kind::tls))
+    return bad_value(config, "flight.listen", "'{}' is neither tcp:HOST:PORT nor tls:HOST:PORT", text);
+  FlightSettings flight{*address, config.text("flight.token_file"), config.text("flight.tls_certificate"),
+                        config.text("flight.tls_key"), static_cast<unsigned>(config.integer("flight.queries_max"))};
+  if (flight.token_file.empty()) return bad_value(config, "flight.listen", "flight.token_file is needed as well, and not set");
+  if (address->kind == Kind::tls && (flight.tls_certificate_file.empty() || flight.tls_key_file.empty()))
+    return bad_value(config, "flight.listen", "tls needs flight.tls_certificate and flight.tls_key");
+  return std::optional(std::move(flight));
+}
+
 void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
@@ -321,6 +349,12 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
   options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
+  options.queries.query.threads = static_cast<unsigned>(config.integer("queries.threads"));
+  options.queries.query.memory_bytes_max = config.bytes("queries.memory_max");
+  options.queries.query.step_bytes = std::min(options.queries.query.step_bytes, options.queries.query.memory_bytes_max / 4);
+  options.queries.running_max = static_cast<std::size_t>(config.integer("queries.running_max"));
+  options.queries.open_max = static_cast<std::size_t>(config.integer("queries.open_max"));
+  options.queries.leases_max = options.pools.table.leases_max;
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
@@ -375,6 +409,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
+  OFP_ASSIGN(settings.flight, parse_flight(config));
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
@@ -457,6 +492,14 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
                   "security.insecure_network = true (--insecure-network)",
                   address.text(), address.host, address.port);
     }
+  }
+  if (settings.flight && settings.flight->listen.kind == Kind::tcp && !settings.insecure_network) {
+    OFP_ASSIGN(const bool local, is_loopback(settings.flight->listen.host));
+    if (!local)
+      return fail(Error::denied,
+                  "flight.listen {} is reachable from other machines without encryption, its token too: use tls:{}:{}, or set "
+                  "security.insecure_network = true (--insecure-network)",
+                  settings.flight->listen.text(), settings.flight->listen.host, settings.flight->listen.port);
   }
   if (settings.http && settings.http->kind != Kind::unix_socket) {
     OFP_ASSIGN(const bool local, is_loopback(settings.http->host));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/dispatcher.h"
+#include "agent/flight.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -29,6 +30,7 @@ struct AgentSettings {
   std::string name;
   std::vector<link::Address> listen;
   std::optional<link::Address> http;
+  std::optional<FlightSettings> flight;
   std::optional<unsigned> pin;  // the core the loop runs on
   link::Profile profile;
   DispatcherOptions dispatcher;

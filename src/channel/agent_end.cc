@@ -319,14 +319,9 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::open_stream: case EntryKind::close_stream: case EntryKind::send: case EntryKind::move:
     case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
     case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::release:
-    case EntryKind::member_table:
-    case EntryKind::peer_put:
-    case EntryKind::peer_get:
-    case EntryKind::peer_deliver:
-    case EntryKind::peer_list:
-    case EntryKind::peer_drop:
-    case EntryKind::peer_step_end:
-    case EntryKind::peer_define:
+    case EntryKind::member_table: case EntryKind::peer_put: case EntryKind::peer_get: case EntryKind::peer_deliver:
+    case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
+    case EntryKind::pool_query: case EntryKind::query_next:
       events_.on_request(*this, entry, now);
       return {};
   }

@@ -56,16 +56,28 @@ PoolFrame::~PoolFrame() {
 
 Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
                                                   std::string_view column_key, std::int64_t wait_ns) {
+  const TimeNs deadline = wait_ns < 0 ? never : deadline_after(connection->end.now(), wait_ns);
+  const auto ask = [&](wire::RegionId segment, std::int64_t left_ns) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::PoolGet{pool, row_key, column_key, left_ns, segment}, payload);
+    return payload;
+  };
+  const std::string what = fmt::format("object ({}, {}) of pool \"{}\"", row_key, column_key, pool);
+  OFP_ASSIGN(auto frame, fetch(std::move(connection), wire::EntryKind::pool_get, ask, deadline, what));
+  if (frame == nullptr) return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(wire::ReplyKind::done));
+  return frame;
+}
+
+Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wire::EntryKind kind, const Ask& ask,
+                                                    TimeNs deadline, std::string_view what) {
   HostEnd& end = connection->end;
   std::unique_ptr<PoolFrame> frame(new PoolFrame);
   frame->connection_ = std::move(connection);
-  const TimeNs deadline = wait_ns < 0 ? never : deadline_after(end.now(), wait_ns);
   for (int attempt = 0; attempt < pushes_max; ++attempt) {
     const std::int64_t left = deadline == never ? -1 : std::max<TimeNs>(0, deadline - end.now());
-    std::vector<std::byte> payload;
-    wire::encode(wire::PoolGet{pool, row_key, column_key, left, frame->segment_}, payload);
-    OFP_ASSIGN(const channel::Reply reply, end.call(wire::EntryKind::pool_get, payload,
-                                                    deadline == never ? never : deadline_after(deadline, grace_ns)));
+    OFP_ASSIGN(const channel::Reply reply,
+               end.call(kind, ask(frame->segment_, left), deadline == never ? never : deadline_after(deadline, grace_ns)));
+    if (reply.kind == wire::ReplyKind::done) return nullptr;
     wire::Got got{};
     if (reply.kind != wire::ReplyKind::got)
       return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(reply.kind));
@@ -89,8 +101,7 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std:
     if (frame->segment_ != 0) end.free(std::exchange(frame->segment_, 0));
     OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(got.length, 1), deadline_after(end.now(), segment_wait_ns)));
   }
-  return fail(Error::would_block, "object ({}, {}) of pool \"{}\" changes its length faster than it can be read", row_key,
-              column_key, pool);
+  return fail(Error::would_block, "{} changes its length faster than it can be read", what);
 }
 
 }  // namespace offpath::host

@@ -2,7 +2,9 @@
 // released; or a copy that the agent pushed where pages cannot be shared.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "host/connection.h"
 
@@ -34,6 +36,11 @@ class PoolFrame {
   [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> get(ConnectionPtr connection, std::string_view pool,
                                                               std::string_view row_key, std::string_view column_key,
                                                               std::int64_t wait_ns);
+  // The same for any request that is answered by a frame: `ask` encodes it, given where to push to (0: hand over) and how
+  // long is left. Null if the answer is Done: there is no such frame. `what` is for errors.
+  using Ask = std::function<std::vector<std::byte>(wire::RegionId segment, std::int64_t left_ns)>;
+  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> fetch(ConnectionPtr connection, wire::EntryKind kind, const Ask& ask,
+                                                                TimeNs deadline, std::string_view what);
   PoolFrame(const PoolFrame&) = delete;
   PoolFrame& operator=(const PoolFrame&) = delete;
   ~PoolFrame();

@@ -38,9 +38,7 @@ Result<std::uint64_t> done_of(const Result<channel::Reply>& reply, const char* w
   return done.value;
 }
 
-struct Globs {
-  std::string_view pool, row, column;
-};
+}  // namespace
 
 Result<Globs> checked_globs(const char* pool, const char* row_glob, const char* column_glob) {
   Globs globs;
@@ -52,8 +50,6 @@ Result<Globs> checked_globs(const char* pool, const char* row_glob, const char* 
   if (globs.column.empty()) globs.column = "*";
   return globs;
 }
-
-}  // namespace
 
 Result<std::uint64_t> drop_from_pool(Connection& connection, std::string_view pool, std::string_view row_glob,
                                      std::string_view column_glob, TimeNs deadline) {

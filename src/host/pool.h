@@ -20,6 +20,12 @@ struct PoolEntry {
 // The agent writes if it can be given the descriptor; otherwise this program gets frame by frame and writes.
 [[nodiscard]] Result<std::uint64_t> write_pool(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline);
 
+// The public functions' arguments: a pool's name, and patterns, of which none means all.
+struct Globs {
+  std::string_view pool, row, column;
+};
+[[nodiscard]] Result<Globs> checked_globs(const char* pool, const char* row_glob, const char* column_glob);
+
 }  // namespace offpath::host
 
 struct ofp_listing {

@@ -162,6 +162,18 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
   return at->second.frame;
 }
 
+Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std::string_view row_glob,
+                                                    std::string_view column_glob, uid_t user) {
+  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
+  std::vector<QuerySource> chosen;
+  for (const auto& [sequence, keys] : pool->by_sequence)
+    if (glob_matches(row_glob, keys.first) && glob_matches(column_glob, keys.second))
+      chosen.push_back({pool->objects.at(keys).frame, keys.first, keys.second});
+  if (chosen.empty())
+    return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, row_glob, column_glob);
+  return chosen;
+}
+
 void FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                           TimeNs now, Effects& effects) {
   const auto at = pools_.find(name);

@@ -20,6 +20,7 @@
 #include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/pool_name.h"
+#include "pool/query_run.h"
 
 namespace offpath::pool {
 
@@ -107,6 +108,10 @@ class FrameTable {
   [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
   // Grows whenever bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
+
+  // What a query is to read: visible objects whose keys match, in the order of storing.
+  [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                        std::string_view column_glob, uid_t user);
 
   // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
   void on_channel_open(ChannelNumber channel, uid_t user);

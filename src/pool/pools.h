@@ -70,6 +70,12 @@ class Pools final : public mover::Store {
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
                 Effects& effects) override;
 
+  // ---- asked on this machine otherwise than by a program's channel
+  // What a query is to read. Error::unsupported: it lies on other members too.
+  [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                        std::string_view column_glob, uid_t user);
+  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user);
+
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);

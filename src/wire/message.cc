@@ -138,6 +138,17 @@ void fields(auto& way, Is<PoolWrite> auto& m) {
   way(m.offer);
 }
 
+void fields(auto& way, Is<PoolQuery> auto& m) {
+  way.begins("query");
+  globs(way, m);
+  way(m.wait_ns, m.query.region, m.query.generation, m.query.offset, m.query.length);
+}
+
+void fields(auto& way, Is<QueryNext> auto& m) {
+  way.begins("request for an answer's frame");
+  way(m.answer, m.index, m.segment);
+}
+
 void fields(auto& way, Is<Release> auto& m) {
   way.begins("release");
   way(m.lease);

@@ -41,6 +41,8 @@ enum class EntryKind : std::uint8_t {
   peer_drop = 21,
   peer_step_end = 22,
   peer_define = 23,
+  pool_query = 24,
+  query_next = 25,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -192,6 +194,24 @@ struct PoolWrite {
   std::uint64_t offer;  // number of the descriptor offered on the control socket
 };
 
+// The query's bytes (pool/query.h) are pulled from `query`. Answered by Done with the number of the answer, which lasts until
+// its last frame was asked for, it is released, or `wait_ns` is over; -1: for ever.
+struct PoolQuery {
+  std::string_view pool;
+  std::string_view row_glob;
+  std::string_view column_glob;
+  std::int64_t wait_ns;
+  BufferRef query;
+};
+
+// Frame `index` of an answer, in order: those before it have arrived. Answered as PoolGet is; by Done after the last one.
+struct QueryNext {
+  std::uint64_t answer;
+  std::uint64_t index;
+  RegionId segment;  // as of PoolGet
+};
+
+// Of a frame's lease, or of an answer that no more frames are wanted of.
 struct Release {
   std::uint64_t lease;
 };
@@ -327,7 +347,8 @@ struct Done {
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
   X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) \
-  X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+  X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
+  X(PoolQuery) X(QueryNext)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

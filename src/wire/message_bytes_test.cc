@@ -73,6 +73,8 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   Move move{1, true, 4096, 1 << 20, "row", "column", {}};
   move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 10}, 4000});
   EXPECT_EQ(checksum_of(move), 0x26d0f185u);
+  EXPECT_EQ(checksum_of(PoolQuery{"p", "r*", "c*", 7, {.region = 1, .generation = 2, .offset = 3, .length = 4}}), 0xddb6b500u);
+  EXPECT_EQ(checksum_of(QueryNext{1ull << 63, 2, segment_flag | 3}), 0x264aa607u);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 

@@ -100,3 +100,16 @@ def link_command(
     except link_bench.NoDevice as error:
         raise typer.BadParameter(str(error), param_hint="--link") from error
     finish(report, json_path, check)
+
+
+@app.command("pool")
+def pool_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+) -> None:
+    """Queries where the data lies, beside DuckDB, Polars and pyarrow; figure 4 of the paper on data services."""
+    from . import pool
+
+    finish(pool.run(out, quick, make_console()), json_path, check)

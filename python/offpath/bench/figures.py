@@ -157,6 +157,21 @@ def draw_link(report: Report, out: Path) -> list[Path]:
     return drawn
 
 
+def draw_pool(report: Report, out: Path) -> list[Path]:
+    """Figure 4 of the paper on data services: queries by number of threads, ours and peers; the path written."""
+    panels = [("pool_fig4_box", "Rows of a box of 1/8"), ("pool_fig4_speed", "Extremes of the squared velocity")]
+    if not lines_of(report, panels[0][0]):
+        return []
+    figure, axes = new_figure(1, 2)
+    for panel, (name, title) in zip(axes[0], panels, strict=True):
+        for line in lines_of(report, name):
+            panel.plot(line.x, line.y, marker="o", markersize=4, label=line.name)
+        panel.set(xlabel="threads", ylabel="GB/s of records", ylim=(0, None), title=title)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.legend(fontsize="small")
+    return [save(figure, out, "fig4_queries")]
+
+
 def draw_arrow_steps(report: Report, out: Path) -> list[Path]:
     """Figures 7 and 8 (steps, stacked) and 9 and 10 (host against agent); the paths written."""
     drawn = []

@@ -1,0 +1,181 @@
+"""``offpath bench pool``: queries of particles where they lie, against DuckDB, Polars and pyarrow.
+
+Both queries of the paper: the rows of a box of an eighth of the volume, and the extremes of the squared velocity, of
+8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever columns a
+query needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from . import figures, pool_peer
+from .programs import ProgramError, find_program
+from .report import Claim, Report, Series
+
+RECORD_BYTES = 37
+FRAMES = 8
+PARTICLES = 8_000_000
+TARGET = 1.0  # of the ratio to DuckDB
+QUERIES = {"box": "filter of a box of 1/8", "speed": "extremes of v²"}
+NAMES = {"duckdb": "DuckDB", "polars": "Polars", "pyarrow": "pyarrow"}
+
+
+def write_particles(folder: Path, particles: int) -> None:
+    """FRAMES streams of one batch each. Positions in [0, 1), so that the box holds one in eight."""
+    import numpy as np
+    import pyarrow as pa
+
+    random = np.random.default_rng(1)
+    rows = particles // FRAMES
+    for number in range(FRAMES):
+        columns = {"id": random.permutation(np.arange(number * rows, (number + 1) * rows, dtype=np.uint64))}
+        columns |= {name: random.random(rows, dtype=np.float32) for name in "xyz"}
+        columns |= {name: random.standard_normal(rows, dtype=np.float32) for name in ("vx", "vy", "vz", "q")}
+        columns["type"] = random.integers(0, 4, rows, dtype=np.uint8)
+        batch = pa.RecordBatch.from_pydict(columns)
+        with pa.OSFile(str(folder / f"{number}.arrow"), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+            stream.write_batch(batch)
+
+
+class Answering:
+    """A process that answers queries one by one. Its costs are seconds."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._line()
+
+    def _line(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise ProgramError(f"{self._process.args[0]}: {self._process.stderr.read().strip()[-400:]}")
+        return line
+
+    def ask(self, query: str) -> tuple[float, tuple[float, ...]]:
+        self._process.stdin.write(query + "\n")
+        self._process.stdin.flush()
+        spent_ns, *answer = self._line().split()
+        return int(spent_ns) / 1e9, tuple(float(value) for value in answer)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+@contextmanager
+def answering(folder: Path, threads: int, engines: list[str]) -> Iterator[dict[str, Answering]]:
+    """Ours, ours by plans alone, and the peers, each in a process of its own."""
+    program = str(find_program("bench_pool_query"))
+    sides: dict[str, Answering] = {}
+    try:
+        for way in ("loops", "acero"):
+            sides[way] = Answering([program, str(folder), "--threads", str(threads), "--way", way])
+        for engine in engines:
+            sides[engine] = Answering([sys.executable, "-m", pool_peer.__name__, engine, str(threads), str(folder)])
+        yield sides
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+def median_interval(values: list[float]) -> list[float]:
+    """Of the median, 95 %, by order statistics (binomial, normal approximation)."""
+    ordered, count = sorted(values), len(values)
+    low = max(0, int(count / 2 - 0.98 * count**0.5))
+    return [ordered[low], ordered[count - 1 - low]]
+
+
+def take_turns(sides: dict[str, Answering], query: str, turns: int) -> dict[str, list[float]]:
+    """Costs of each side, interleaved; who begins changes. Raises ProgramError if answers differ."""
+    costs: dict[str, list[float]] = {name: [] for name in sides}
+    order = list(sides)
+    for turn in range(-2, turns):
+        answers = {}
+        for name in order[turn % len(order) :] + order[: turn % len(order)]:
+            cost, answers[name] = sides[name].ask(query)
+            if turn >= 0:
+                costs[name].append(cost)
+        ours = answers["loops"]
+        for name, answer in answers.items():
+            if any(abs(one - other) > 1e-4 * max(1, abs(one)) for one, other in zip(ours, answer, strict=True)):
+                raise ProgramError(f"{query}: we answer {ours}, {name} {answer}")
+    return costs
+
+
+def empty_report() -> Report:
+    """With the commit and machine that every program of the benchmarks says."""
+    said = subprocess.run(
+        [str(find_program("bench_pool_query")), "--describe"], capture_output=True, text=True, check=True
+    )
+    return Report.parse(said.stdout)
+
+
+def run(out: Path, quick: bool, console: Console) -> Report:
+    """Measures, draws figure 4 into ``out`` and prints the table. Returns the report."""
+    report = empty_report()
+    engines = [name for name in pool_peer.ENGINES if importlib.util.find_spec(name)]
+    particles, turns = (80_000, 3) if quick else (PARTICLES, 21)
+    cores = len(os.sched_getaffinity(0))
+    lines: dict[tuple[str, str], Series] = {}
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
+        folder = Path(directory)
+        write_particles(folder, particles)
+        for threads in range(1, cores + 1):
+            with console.status(f"{threads} threads"), answering(folder, threads, engines) as sides:
+                for query in QUERIES:
+                    costs = take_turns(sides, query, turns)
+                    add(report, lines, query, threads, particles, costs)
+    report.series += lines.values()
+    report.print(console)
+    for path in figures.draw_pool(report, out):
+        console.print(f"drawn: {path}")
+    return report
+
+
+def add(
+    report: Report,
+    lines: dict[tuple[str, str], Series],
+    query: str,
+    threads: int,
+    particles: int,
+    costs: dict[str, list[float]],
+) -> None:
+    """A claim against DuckDB, rows for the others, a point of each line."""
+    rate = {name: particles * RECORD_BYTES / 1e9 / statistics.median(spent) for name, spent in costs.items()}
+    for name, value in rate.items():
+        label = {"loops": "Offpath", "acero": "Offpath, Acero alone"}.get(name) or NAMES[name]
+        line = lines.setdefault((query, name), Series(f"pool_fig4_{query}", label, "threads", "GB/s", [], []))
+        line.x.append(threads)
+        line.y.append(value)
+        if name == "loops":
+            continue
+        ratios = [peer / ours for peer, ours in zip(costs[name], costs["loops"], strict=True)]
+        ratio = statistics.median(ratios)
+        promised = name == "duckdb"
+        report.claims.append(
+            Claim(
+                f"pool.query_vs_{name} ({QUERIES[query]}, {threads} threads)",
+                rate["loops"],
+                "GB/s",
+                label,
+                value,
+                ratio,
+                f">= {TARGET:g}" if promised else None,
+                ratio >= TARGET if promised else True,
+                median_interval(ratios),
+                len(ratios),
+            )
+        )

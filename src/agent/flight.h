@@ -1,0 +1,39 @@
+// The agent's Flight endpoint: what Flight's own threads ask of pools is taken to the loop and done there.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/dispatcher.h"
+#include "link/address.h"
+#include "loop/mailbox.h"
+#include "pool/flight_server.h"
+
+namespace offpath::agent {
+
+struct FlightSettings {
+  link::Address listen;  // tcp or tls
+  std::string token_file, tls_certificate_file, tls_key_file;
+  unsigned queries_max = 2;
+};
+
+// Flight's clients are one user, the agent's own: the token says no more of them.
+class FlightEndpoint {
+ public:
+  // `loop` and `dispatcher` outlive it. Calls are answered once the loop runs.
+  [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings, const DispatcherOptions& options,
+                                                                     loop::Loop& loop, Dispatcher& dispatcher);
+  ~FlightEndpoint();  // on the loop's thread, when the loop has ended
+  [[nodiscard]] std::string text() const;  // "grpc+tls://host:port"
+
+ private:
+  class Backend;
+  FlightEndpoint(link::Address listen, std::unique_ptr<Backend> backend);
+  link::Address listen_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<pool::FlightServer> server_;  // ends before what it asks
+};
+
+}  // namespace offpath::agent

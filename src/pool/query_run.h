@@ -1,0 +1,75 @@
+// A query at work on frames of this agent. Two ways to compute, chosen for each query and equal in what they answer:
+//
+//   loops   fields and numbers without nulls: chunks of rows that stay in the core's cache run through vector loops, and
+//           what the filter chose is gathered straight into the frames of the answer      query_loops.inc, query_select.cc
+//   Acero   everything else: libarrow's plans, over pieces of the frames                                query_acero.cc
+//
+// A run goes in steps, each a job: it reads on until there is enough for a few frames, so that an answer streams back at
+// the pace at which its frames are taken, and a slow taker holds memory of one step and no thread. Aggregates are one step.
+//
+// This header knows no libarrow; without one, make() is Error::unsupported.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "mover/buffer_cache.h"
+#include "pool/query.h"
+
+namespace offpath::pool {
+
+using mover::FramePtr;
+
+struct QueryLimits {
+  unsigned threads = 2;                              // of one step, the job's own among them
+  std::uint64_t memory_bytes_max = 512ull << 20;     // what a step may hold, its answer included
+  std::uint64_t frame_bytes_max = 16ull << 20;       // of the answer: about, since the rows of a piece stay together
+  std::uint64_t step_bytes = 64ull << 20;            // of the answer, after which a step ends
+  bool loops = true;                                 // false: Acero alone, to compare
+};
+
+// The threads that queries share. Thread-safe; outlives the runs that were made with it.
+class QueryThreads {
+ public:
+  [[nodiscard]] static std::shared_ptr<QueryThreads> make(unsigned threads);
+  virtual ~QueryThreads() = default;
+};
+
+struct QuerySource {
+  FramePtr frame;
+  std::string row_key, column_key;  // for errors
+};
+
+struct QueryStep {
+  std::vector<FramePtr> frames;
+  bool finished = false;
+};
+
+struct QueryCounters {
+  std::uint64_t rows_read = 0, bytes_read = 0;      // bytes of the columns it needs
+  std::uint64_t rows_answered = 0, bytes_answered = 0;
+  bool loops = false;                               // which way
+};
+
+class QueryRun {
+ public:
+  // `sources` in the order in which rows are answered; their schemas must be equal. Touches no frame yet.
+  [[nodiscard]] static Result<std::unique_ptr<QueryRun>> make(Query query, std::vector<QuerySource> sources,
+                                                              const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
+                                                              std::shared_ptr<mover::BufferCache> cache, uid_t user);
+  virtual ~QueryRun() = default;
+
+  // Blocks: run it in a job, one at a time. The answer's first frame comes also if no row was chosen: it carries the
+  // schema. Error::cancelled when `stop` was asked for. After an error or `finished` there are no more steps.
+  [[nodiscard]] virtual Result<QueryStep> step(std::stop_token stop) = 0;
+  [[nodiscard]] virtual const QueryCounters& counters() const noexcept = 0;
+};
+
+// The answer to a query of aggregates from partial answers (Query::partial) of several members: one frame of one row.
+// A member that had no rows at all need not be among them. Pure: depends on its arguments alone.
+[[nodiscard]] Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache,
+                                       uid_t user);
+
+}  // namespace offpath::pool
