@@ -64,6 +64,10 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
     Stage& placed = made.stages_[stage - 1];
     if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
     placed.owners = place_elements(mix(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
+    placed.reached.resize(placed.owners.size());
+    for (std::uint32_t index = 0; index < elements; ++index)
+      for (std::uint32_t source = 0; source < count; ++source)
+        if (made.is_reached(made.before({stage, index}), source)) placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
   }
   return made;
 }
@@ -76,8 +80,24 @@ std::uint32_t Geometry::position_of(std::string_view member) const noexcept {
 
 std::uint32_t Geometry::owner(ElementId element, std::uint32_t source) const noexcept {
   if (element.stage == 1) return source;
+  return holder(element, lane_of(element, source));
+}
+
+std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const noexcept {
+  const std::uint32_t lanes = stages_[element.stage - 1].lanes;
+  if (lanes == 1 || element.stage == 2) return source % lanes;
+  const Stage& stage = stages_[element.stage - 2];
+  const auto* const first = stage.owners.data() + std::size_t{before(element).index} * stage.lanes;
+  const auto* const found = std::find(first, first + stage.lanes, source);
+  return (found == first + stage.lanes ? source : static_cast<std::uint32_t>(found - first)) % lanes;
+}
+
+bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcept {
+  if (element.stage == 1) return true;
   const Stage& stage = stages_[element.stage - 1];
-  return stage.owners[element.index * stage.lanes + source % stage.lanes];
+  for (std::size_t slot = std::size_t{element.index} * stage.lanes, end = slot + stage.lanes; slot < end; ++slot)
+    if (stage.owners[slot] == member && stage.reached[slot]) return true;
+  return false;
 }
 
 bool Geometry::holds(std::uint32_t member, ElementId element) const noexcept {
@@ -89,10 +109,9 @@ bool Geometry::holds(std::uint32_t member, ElementId element) const noexcept {
 }
 
 std::vector<std::uint32_t> Geometry::sources(ElementId element, std::uint32_t member) const {
-  const ElementId before{element.stage - 1, element.index & (settings_.elements(element.stage - 1) - 1)};
   std::vector<std::uint32_t> found;
   for (std::uint32_t source = 0; source < members_.size(); ++source)
-    if (owner(element, source) == member && holds(source, before)) found.push_back(source);
+    if (owner(element, source) == member && is_reached(before(element), source)) found.push_back(source);
   return found;
 }
 

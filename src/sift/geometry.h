@@ -4,8 +4,9 @@
 // element, and every member holds one of its own: what a program puts stays on its agent until it is split. The other
 // stages' elements are placed by rendezvous hashing, with a bound on how many of a stage one member gets, so that none is
 // flooded. Where a stage has fewer elements than there are members, each is held by several (lanes), and a source always
-// uses the same one of them; otherwise most agents would be idle in the middle stages. Tracks have one lane: all rows of an
-// identifier are in one place.
+// uses the same one of them; otherwise most agents would be idle in the middle stages. Those who hold an element share out the
+// lanes of the next by their own order, so that all are used. Tracks have one lane: all rows of an identifier are in one
+// place.
 //
 // Everybody computes the same placement from the settings and the members' names.
 #pragma once
@@ -49,6 +50,11 @@ class Geometry {
   }
   // For an element that keeps tracks: there is one, whoever asks.
   [[nodiscard]] std::uint32_t owner(ElementId element) const noexcept { return owner(element, 0); }
+  // Who holds a lane of an element of stage 2 or later.
+  [[nodiscard]] std::uint32_t holder(ElementId element, std::uint32_t lane) const noexcept {
+    const Stage& stage = stages_[element.stage - 1];
+    return stage.owners[element.index * stage.lanes + lane];
+  }
   [[nodiscard]] bool holds(std::uint32_t member, ElementId element) const noexcept;
   // Who sends pieces for an element of stage 2 or later to `member`, ascending: what a flush waits for.
   [[nodiscard]] std::vector<std::uint32_t> sources(ElementId element, std::uint32_t member) const;
@@ -65,7 +71,14 @@ class Geometry {
   struct Stage {
     std::uint32_t lanes = 1;
     std::vector<std::uint32_t> owners;  // [index * lanes + lane]
+    std::vector<bool> reached;          // likewise: somebody sends there
   };
+
+  [[nodiscard]] std::uint32_t lane_of(ElementId element, std::uint32_t source) const noexcept;
+  [[nodiscard]] ElementId before(ElementId element) const noexcept {
+    return {element.stage - 1, element.index & (settings_.elements(element.stage - 1) - 1)};
+  }
+  [[nodiscard]] bool is_reached(ElementId element, std::uint32_t member) const noexcept;
 
   Settings settings_;
   std::vector<std::string> members_;

@@ -26,7 +26,7 @@ TEST(Geometry, NoMemberGetsMoreThanItsShareOfAnyStage) {
         const std::uint32_t all = geometry.settings().elements(stage) * geometry.lanes(stage);
         std::map<std::uint32_t, std::uint32_t> held;
         for (std::uint32_t index = 0; index < geometry.settings().elements(stage); ++index)
-          for (std::uint32_t lane = 0; lane < geometry.lanes(stage); ++lane) ++held[geometry.owner({stage, index}, lane)];
+          for (std::uint32_t lane = 0; lane < geometry.lanes(stage); ++lane) ++held[geometry.holder({stage, index}, lane)];
         for (const auto& [member, count] : held) EXPECT_LE(count, (all + members - 1) / members) << stage;
         if (stage <= stages) { EXPECT_GE(all, members) << "everybody works in stage " << stage; }
       }
@@ -53,8 +53,23 @@ TEST(Geometry, SourcesAreThoseWhoSend) {
             const ElementId next = geometry.next({stage, index}, part);
             const std::uint32_t to = geometry.owner(next, source);
             EXPECT_TRUE(geometry.holds(to, next));
-            EXPECT_TRUE(std::ranges::count(geometry.sources(next, to), source) == 1);
+            const bool sends = stage == 1 || !geometry.sources({stage, index}, source).empty();
+            EXPECT_EQ(std::ranges::count(geometry.sources(next, to), source), sends ? 1 : 0);
           }
+  }
+}
+
+TEST(Geometry, MostAgentsWorkInEveryStage) {
+  for (const auto& [stages, fanout] : {std::pair{1U, 128U}, {2U, 16U}, {4U, 4U}}) {
+    const Geometry geometry = Geometry::make(settings_of(stages, fanout), names(100)).value();
+    for (std::uint32_t stage = 2; stage <= stages + 1; ++stage) {
+      std::uint32_t working = 0;
+      for (std::uint32_t member = 0; member < 100; ++member) {
+        const auto held = geometry.elements_of(member, stage);
+        working += std::ranges::any_of(held, [&](std::uint32_t index) { return !geometry.sources({stage, index}, member).empty(); }) ? 1 : 0;
+      }
+      EXPECT_GE(working, 63u) << "of 100 in stage " << stage << " with fanout " << fanout;
+    }
   }
 }
 

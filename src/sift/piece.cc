@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t magic = 0x5053464F;  // "OFSP"
 constexpr std::uint16_t version = 1;
-constexpr std::size_t fixed_bytes = 48;
+constexpr std::size_t fixed_bytes = 56;
 constexpr std::size_t crc_at = 12;
 
 template <class T>
@@ -79,6 +79,7 @@ std::vector<std::byte> encode(const PieceHeader& header) {
   put(bytes, static_cast<std::uint32_t>(header.runs.size()));
   put(bytes, header.source.incarnation);
   put(bytes, header.sequence);
+  put(bytes, header.answered_below);
   put(bytes, header.flush);
   put_text(bytes, header.pool);
   put_text(bytes, header.source.member);
@@ -103,10 +104,14 @@ Result<PieceHeader> decode_piece_header(Bytes bytes) {
   const auto runs = take<std::uint32_t>(bytes);
   header.source.incarnation = take<std::uint64_t>(bytes);
   header.sequence = take<std::uint64_t>(bytes);
+  header.answered_below = take<std::uint64_t>(bytes);
   header.flush = take<std::uint64_t>(bytes);
   OFP_ASSIGN(header.pool, take_text(bytes, pool_name_bytes_max, "pool"));
   OFP_ASSIGN(header.source.member, take_text(bytes, member_name_bytes_max, "source"));
-  if (header.sequence == 0) return fail(Error::protocol, "a piece has sequence 0, they count from 1");
+  if (header.sequence == 0 || header.answered_below == 0 || header.answered_below > header.sequence) {
+    return fail(Error::protocol, "a piece has sequence {}, all below {} are answered: the first is 1", header.sequence,
+                header.answered_below);
+  }
   if ((header.flush != 0) != (runs == 0)) return fail(Error::protocol, "a piece has {} runs and flush {}: one or the other is expected", runs, header.flush);
   OFP_TRY(take_runs(bytes, runs, header));
   return header;
@@ -153,6 +158,15 @@ void TakenSequences::take(std::uint64_t sequence) {
     }
   if (first == upto_ + 1) upto_ = last;
   else later_.emplace(first, last);
+}
+
+void TakenSequences::take_below(std::uint64_t sequence) {
+  if (sequence <= upto_ + 1) return;
+  upto_ = sequence - 1;
+  while (!later_.empty() && later_.begin()->first <= upto_ + 1) {
+    upto_ = std::max(upto_, later_.begin()->second);
+    later_.erase(later_.begin());
+  }
 }
 
 }  // namespace offpath::sift

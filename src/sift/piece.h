@@ -36,6 +36,7 @@ struct PieceHeader {
   ElementId element;           // it goes to
   Source source;
   std::uint64_t sequence = 0;  // counts a source's pieces for this element, from 1; the same when a piece is sent again
+  std::uint64_t answered_below = 1;  // all below this were answered; a receiver that has not seen them has lost them
   std::uint64_t flush = 0;     // not 0: no rows, but the mark of this flush (sift.h)
   std::uint32_t overhead_bytes = 0;  // of a frame of this schema beside its rows, padding included, at most
   std::uint32_t crc32c = 0;    // of the identifiers, then of this header: seal() below
@@ -50,7 +51,8 @@ inline constexpr std::size_t pool_name_bytes_max = 1024;
 inline constexpr std::size_t member_name_bytes_max = 255;
 
 //   header   u32 magic "OFSP" | u16 version | u16 stage | u32 index | u32 crc32c | u32 overhead_bytes | u32 runs
-//            | u64 incarnation | u64 sequence | u64 flush | u16 bytes, pool | u16 bytes, member | { i64 step | u64 rows }...
+//            | u64 incarnation | u64 sequence | u64 answered_below | u64 flush | u16 bytes, pool | u16 bytes, member
+//            | { i64 step | u64 rows }...
 [[nodiscard]] std::vector<std::byte> encode(const PieceHeader& header);
 [[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // any bytes whatsoever
 
@@ -70,6 +72,8 @@ class TakenSequences {
   // False: it would leave more gaps than are remembered, so it has to come again later.
   [[nodiscard]] bool can_take(std::uint64_t sequence) const noexcept;
   void take(std::uint64_t sequence);
+  // As if all below it were taken.
+  void take_below(std::uint64_t sequence);
   // Everything below it was taken.
   [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }
   [[nodiscard]] std::size_t gaps() const noexcept { return later_.size(); }

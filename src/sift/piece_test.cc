@@ -10,7 +10,7 @@ namespace offpath::sift {
 namespace {
 
 PieceHeader some_header() {
-  PieceHeader header{.pool = "/tracks", .element = {2, 13}, .source = {"dpu07", 3}, .sequence = 42, .overhead_bytes = 9000,
+  PieceHeader header{.pool = "/tracks", .element = {2, 13}, .source = {"dpu07", 3}, .sequence = 42, .answered_below = 40, .overhead_bytes = 9000,
                      .runs = {{-5, 7}, {0, 1}, {120, 1'000'000}}};
   header.crc32c = seal(header, 0x1234);
   return header;
@@ -106,6 +106,12 @@ TEST(TakenSequences, RememberABoundedNumberOfGaps) {
   EXPECT_TRUE(taken.can_take(1)) << "what closes the first gap can always be taken";
   taken.take(1);
   EXPECT_TRUE(taken.can_take(sequence));
+  taken.take_below(1000);
+  EXPECT_TRUE(taken.has_all_below(1001));
+  EXPECT_FALSE(taken.has_all_below(1002));
+  EXPECT_EQ(taken.gaps(), TakenSequences::gaps_max - 500);
+  taken.take_below(5);
+  EXPECT_TRUE(taken.has_all_below(1001));
 }
 
 }  // namespace
