@@ -87,7 +87,7 @@ namespace {
 struct Entry {
   std::uint64_t key;
   std::uint32_t segment;
-  std::uint32_t row;  // of the segment
+  std::uint32_t row;  // of all segments, one after the other
 };
 static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
 
@@ -114,21 +114,32 @@ void sort_by_key(std::vector<Entry>& entries) {
 }
 
 template <class Value>
-void gather(std::span<const Entry> entries, std::span<const std::byte* const> from, std::byte* to) noexcept {
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    std::memcpy(to + i * sizeof(Value), from[entries[i].segment] + std::size_t{entries[i].row} * sizeof(Value), sizeof(Value));
+void gather(std::span<const std::uint32_t> order, const std::byte* from, std::byte* to) noexcept {
+  for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * sizeof(Value), from + std::size_t{order[i]} * sizeof(Value), sizeof(Value));
 }
 
-void gather(std::span<const Entry> entries, std::span<const std::byte* const> from, std::uint32_t width, std::byte* to) noexcept {
+void gather(std::span<const std::uint32_t> order, const std::byte* from, std::uint32_t width, std::byte* to) noexcept {
   switch (width) {
-    case 1: return gather<std::uint8_t>(entries, from, to);
-    case 2: return gather<std::uint16_t>(entries, from, to);
-    case 4: return gather<std::uint32_t>(entries, from, to);
-    case 8: return gather<std::uint64_t>(entries, from, to);
+    case 1: return gather<std::uint8_t>(order, from, to);
+    case 2: return gather<std::uint16_t>(order, from, to);
+    case 4: return gather<std::uint32_t>(order, from, to);
+    case 8: return gather<std::uint64_t>(order, from, to);
     default:
-      for (std::size_t i = 0; i < entries.size(); ++i)
-        std::memcpy(to + i * width, from[entries[i].segment] + std::size_t{entries[i].row} * width, width);
+      for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * width, from + std::size_t{order[i]} * width, width);
   }
+}
+
+// All segments' values of a column one after the other: where they lie, if there is one segment; else in `scratch`.
+const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column, std::uint32_t width,
+                             std::vector<std::byte>& scratch) {
+  std::size_t bytes = 0;
+  for (const Segment& segment : segments) {
+    const std::byte* const from = pieces[segment.piece].view.columns[column].values + segment.first_row * width;
+    if (segments.size() == 1) return from;
+    std::memcpy(scratch.data() + bytes, from, segment.rows * width);
+    bytes += segment.rows * width;
+  }
+  return scratch.data();
 }
 
 }  // namespace
@@ -139,14 +150,14 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
   const std::vector<Segment> segments = segments_of(pieces);
   std::uint64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.rows;
+  if (rows > UINT32_MAX) return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
   std::vector<Entry> entries;
   entries.reserve(rows);
   for (std::uint32_t number = 0; number < segments.size(); ++number) {
     const Segment& segment = segments[number];
-    OFP_ASSERT(segment.rows <= UINT32_MAX);
     const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
-    for (std::uint32_t row = 0; row < segment.rows; ++row)
-      entries.push_back({key_of(*form, ids + std::size_t{row} * form->key_bytes()), number, row});
+    for (std::uint64_t row = 0; row < segment.rows; ++row)
+      entries.push_back({key_of(*form, ids + row * form->key_bytes()), number, static_cast<std::uint32_t>(entries.size())});
   }
   sort_by_key(entries);
 
@@ -161,13 +172,17 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
     made->begins_[key++] = i;
   }
   made->begins_[keys] = rows;
-  std::vector<const std::byte*> from(segments.size());
+  // Sixteen bytes for each row and column would be most of what is read: the order alone is four.
+  std::vector<std::uint32_t> order(rows);
+  std::ranges::transform(entries, order.begin(), &Entry::row);
+  entries = {};
+  std::uint32_t widest = 0;
+  for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
+  std::vector<std::byte> scratch(segments.size() == 1 ? 0 : rows * widest);
   for (std::size_t column = 0; column < form->widths().size(); ++column) {
     if (column == form->key_column()) continue;
     const std::uint32_t width = form->widths()[column];
-    for (std::size_t i = 0; i < segments.size(); ++i)
-      from[i] = pieces[segments[i].piece].view.columns[column].values + segments[i].first_row * width;
-    gather(entries, from, width, made->columns_[column]);
+    gather(order, join_column(segments, pieces, column, width, scratch), width, made->columns_[column]);
   }
   return made;
 }

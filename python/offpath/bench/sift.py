@@ -1,7 +1,7 @@
 """``offpath bench sift``: splitting particles by identifier, and sifting them through a hundred agents' services.
 
-Figure 7 of "Extending Composable Data Services into SmartNICs": the same particles with 4, 16 and 128 splits, over the stages
-each needs.
+Figure 7 of "Extending Composable Data Services into SmartNICs": the same particles with 4, 16 and 128 splits, over the
+stages each needs.
 """
 
 from __future__ import annotations
