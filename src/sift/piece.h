@@ -57,7 +57,7 @@ inline constexpr std::size_t member_name_bytes_max = 255;
 [[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // any bytes whatsoever
 
 // The checksum covers identifiers and header. Values are covered by the links (TLS, RDMA's own): to sum up all columns
-// takes half as long as to split them, identifiers an eighth; an identifier or a step that is wrong would put rows
+// would take more than half as long as to split them, identifiers take an eighth; an identifier or a step that is wrong would put rows
 // where nobody finds them, which no later reader could notice.
 [[nodiscard]] std::uint32_t seal(const PieceHeader& header, std::uint32_t crc32c_of_identifiers);
 
