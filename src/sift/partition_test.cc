@@ -81,6 +81,13 @@ TEST_P(PartitionOf, BitsBeyondTheIdentifierAreZero) {
   expect_split(Rows(100, 8, {4}, random), {64, 4}, GetParam());
 }
 
+TEST_P(PartitionOf, WhatIsWrittenPastTheCachesIsTheSame) {
+  if (GetParam() > best_gather()) GTEST_SKIP() << "this processor has no such instructions";
+  std::mt19937_64 random(4);
+  const Rows rows(200'001, 8, {4, 8, 1, 2}, random);  // 4.6 MB
+  for (const std::uint32_t bits : {1U, 4U, 8U}) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, bits}, GetParam()));
+}
+
 TEST_P(PartitionOf, AllRowsInOnePart) {
   if (GetParam() > best_gather()) GTEST_SKIP() << "this processor has no such instructions";
   std::mt19937_64 random(3);
@@ -89,8 +96,8 @@ TEST_P(PartitionOf, AllRowsInOnePart) {
   expect_split(rows, {8, 4}, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(ByInstructions, PartitionOf, ::testing::Values(Gather::scalar, Gather::avx2),
-                         [](const auto& each) { return std::string(each.param == Gather::scalar ? "scalar" : "avx2"); });
+INSTANTIATE_TEST_SUITE_P(ByInstructions, PartitionOf, ::testing::Values(Gather::scalar, Gather::avx2, Gather::avx512),
+                         [](const auto& each) { return std::string(each.param == Gather::scalar ? "scalar" : each.param == Gather::avx2 ? "avx2" : "avx512"); });
 
 TEST(CountParts, AddsToWhatIsThere) {
   std::mt19937_64 random(4);

@@ -113,3 +113,16 @@ def pool_command(
     from . import pool
 
     finish(pool.run(out, quick, make_console()), json_path, check)
+
+
+@app.command("sift")
+def sift_command(
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    particles: Annotated[int, typer.Option(help="The smaller of the two sizes of the impulse.")] = 10_000_000,
+) -> None:
+    """Splitting particles by identifier; figure 7 of the particle sifting paper."""
+    from . import sift
+
+    finish(sift.run(100_000 if quick else particles, quick, make_console()), json_path, check)

@@ -1,0 +1,52 @@
+// What the sift service wants done. As elsewhere: events and the time are arguments, the caller owns the list, carries it
+// out in order, and reports how each ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "sift/piece.h"
+#include "sift/row_form.h"
+
+namespace offpath::sift {
+
+// There is room for this offer: fetch its frame, then on_pulled with the same token.
+struct PullEffect {
+  std::uint64_t token;
+};
+
+// The outcome of on_put or on_offer. Without a failure the rows are this agent's responsibility now: `stored`.
+struct AnswerEffect {
+  std::uint64_t token;
+  Status status;
+};
+
+// To be offered to `member`, whose answer is on_published with the same token; a carrier that hears nothing says so with a
+// failure, and the piece comes again with the same sequence. The header's bytes are encode()'s.
+struct PublishEffect {
+  std::uint64_t token;
+  std::string member;
+  PieceHeader header;
+  FramePtr frame;  // null for the mark of a flush
+};
+
+// Work of more than 100 us, off the loop. `run` touches nothing but what it captured; then on_job with the same token.
+struct JobEffect {
+  std::uint64_t token;
+  std::function<Status()> run;
+};
+
+// What this agent holds of the tracks has all that was put anywhere before the flush; or the deadline has passed.
+struct FlushedEffect {
+  std::uint64_t token;
+  Status status;
+};
+
+using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect>;
+using Effects = std::vector<Effect>;  // filled in place (std::in_place_type): GCC 12 warns of what moving a variant does not read
+
+}  // namespace offpath::sift

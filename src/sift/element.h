@@ -1,0 +1,73 @@
+// What an agent keeps of one element: pieces that wait to be split, what was taken from whom, and flushes that pass.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "sift/compaction.h"
+#include "sift/tracks.h"
+
+namespace offpath::sift {
+
+// One source's pieces for one element, over its lives.
+class SourceHistory {
+ public:
+  static constexpr std::size_t lives_max = 4;
+
+  // Fails for a life so old that it was forgotten.
+  [[nodiscard]] Result<TakenSequences*> life(const Source& source);
+  // The newest flush before which everything of this source was taken.
+  std::uint64_t flushed = 0;
+
+ private:
+  std::map<std::uint64_t, TakenSequences> lives_;
+  std::uint64_t forgotten_below_ = 0;
+};
+
+struct HeldPiece {
+  Piece piece;
+  std::uint64_t bytes = 0;   // of its frame
+  std::uint64_t charge = 0;  // on the stage's budget
+  TimeNs arrived_ns = 0;
+};
+
+// What is being split, or sorted into the tracks. A job reads it while it runs.
+struct Batch {
+  std::vector<Piece> pieces;
+  std::vector<HeldPiece> held;  // as they were: they go back if the job fails
+  std::uint64_t charge = 0;
+  std::vector<Part> parts;               // the job's result
+  std::shared_ptr<const TrackRun> run;   // or this, in the last stage
+};
+
+struct Element {
+  ElementId id;
+  std::deque<HeldPiece> pieces;
+  std::uint64_t bytes = 0;
+  std::uint64_t taken = 0, split = 0;  // pieces since the beginning; `split` of them went on
+  std::shared_ptr<Batch> batch;        // while a job is at it
+  bool due = false;                    // wants to be split as soon as there is room for the parts
+  bool age_timer = false;
+  std::uint32_t failures = 0;          // of jobs in a row
+
+  std::map<std::string, SourceHistory, std::less<>> sources;
+  std::map<std::pair<Source, std::uint64_t>, std::uint64_t> arriving;  // (source, sequence) -> arrival
+
+  std::optional<std::vector<std::string>> expected;  // members whose marks a flush waits for; computed when first needed
+  struct Flush {
+    std::uint64_t flush;
+    std::uint64_t pieces;  // as many have to be split before it passes
+  };
+  std::deque<Flush> flushes;
+  std::uint64_t newest_flush = 0;  // in `flushes`, or passed
+  std::uint64_t passed = 0;
+
+  TrackRuns tracks;  // of the last stage
+};
+
+}  // namespace offpath::sift

@@ -1,0 +1,86 @@
+// What travels from element to element: one Arrow frame of the pool's schema, and a header.
+//
+// There is no column of time steps: a piece's rows are runs of one step each, in ascending order of steps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "sift/geometry.h"
+
+namespace offpath::sift {
+
+// `rows` rows of one time step.
+struct StepRun {
+  std::int64_t step = 0;
+  std::uint64_t rows = 0;
+
+  bool operator==(const StepRun&) const = default;
+};
+
+// Who publishes: a member, and which of its lives, since a restarted one counts its pieces anew.
+struct Source {
+  std::string member;
+  std::uint64_t incarnation = 0;
+
+  auto operator<=>(const Source&) const = default;
+};
+
+struct PieceHeader {
+  std::string pool;
+  ElementId element;           // it goes to
+  Source source;
+  std::uint64_t sequence = 0;  // counts a source's pieces for this element, from 1; the same when a piece is sent again
+  std::uint64_t answered_below = 1;  // all below this were answered; a receiver that has not seen them has lost them
+  std::uint64_t flush = 0;     // not 0: no rows, but the mark of this flush (sift.h)
+  std::uint32_t overhead_bytes = 0;  // of a frame of this schema beside its rows, padding included, at most
+  std::uint32_t crc32c = 0;    // of the identifiers, then of this header: seal() below
+  std::vector<StepRun> runs;   // ascending steps, none of them empty
+
+  [[nodiscard]] std::uint64_t rows() const noexcept;
+  bool operator==(const PieceHeader&) const = default;
+};
+
+inline constexpr std::size_t runs_max = 1u << 20;
+inline constexpr std::size_t pool_name_bytes_max = 1024;
+inline constexpr std::size_t member_name_bytes_max = 255;
+
+//   header   u32 magic "OFSP" | u16 version | u16 stage | u32 index | u32 crc32c | u32 overhead_bytes | u32 runs
+//            | u64 incarnation | u64 sequence | u64 answered_below | u64 flush | u16 bytes, pool | u16 bytes, member
+//            | { i64 step | u64 rows }...
+[[nodiscard]] std::vector<std::byte> encode(const PieceHeader& header);
+[[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // any bytes whatsoever
+
+// The checksum covers identifiers and header. Values are covered by the links (TLS, RDMA's own): to sum up all columns
+// would take more than half as long as to split them, identifiers take an eighth; an identifier or a step that is wrong would put rows
+// where nobody finds them, which no later reader could notice.
+[[nodiscard]] std::uint32_t seal(const PieceHeader& header, std::uint32_t crc32c_of_identifiers);
+
+// "step000120" -> 120: the digits a row key ends in.
+[[nodiscard]] Result<std::int64_t> step_of(std::string_view row_key);
+
+// Which sequences of one source were taken: all up to one, and a few intervals beyond it.
+class TakenSequences {
+ public:
+  static constexpr std::size_t gaps_max = 1024;
+  [[nodiscard]] bool has(std::uint64_t sequence) const noexcept;
+  // False: it would leave more gaps than are remembered, so it has to come again later.
+  [[nodiscard]] bool can_take(std::uint64_t sequence) const noexcept;
+  void take(std::uint64_t sequence);
+  // As if all below it were taken.
+  void take_below(std::uint64_t sequence);
+  // Everything below it was taken.
+  [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }
+  [[nodiscard]] std::size_t gaps() const noexcept { return later_.size(); }
+
+ private:
+  std::uint64_t upto_ = 0;
+  std::map<std::uint64_t, std::uint64_t> later_;  // first -> last, none adjacent
+};
+
+}  // namespace offpath::sift

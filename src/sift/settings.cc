@@ -1,0 +1,95 @@
+#include "sift/settings.h"
+
+#include <charconv>
+
+#include "base/config.h"
+
+namespace offpath::sift {
+
+namespace {
+
+constexpr std::string_view scheme = "sift:";
+
+Result<std::uint32_t> parse_number(std::string_view name, std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty())
+    return fail(Error::invalid, "{}={}: a number is expected", name, text);
+  return number;
+}
+
+Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes) return fail(Error::invalid, "{}={}: {}", name, text, bytes.error().message);
+  return static_cast<std::uint64_t>(*bytes);
+}
+
+Status set(Settings& settings, std::string_view name, std::string_view text) {
+  if (name == "key") settings.key = text;
+  else if (name == "members") settings.members = text;
+  else if (name == "stages") { OFP_ASSIGN(settings.stages, parse_number(name, text)); }
+  else if (name == "fanout") { OFP_ASSIGN(settings.fanout, parse_number(name, text)); }
+  else if (name == "replicas") { OFP_ASSIGN(settings.replicas, parse_number(name, text)); }
+  else if (name == "threshold") { OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text)); }
+  else if (name == "budget") { OFP_ASSIGN(settings.budget_bytes, parse_size(name, text)); }
+  else if (name == "credit") { OFP_ASSIGN(settings.credit_bytes, parse_size(name, text)); }
+  else if (name == "age") {
+    const auto age = parse_duration_ns(text);
+    if (!age) return fail(Error::invalid, "age={}: {}", text, age.error().message);
+    settings.age_ns = *age;
+  } else {
+    return fail(Error::invalid, "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members "
+                                "and replicas are", name);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Settings> parse_settings(std::string_view name) {
+  if (!name.starts_with(scheme)) return fail(Error::invalid, "'{}' is not the name of a sift pool, which begins with 'sift:'", name);
+  name.remove_prefix(scheme.size());
+  Settings settings;
+  const std::size_t question = std::min(name.find('?'), name.size());
+  settings.pool = name.substr(0, question);
+  std::string_view rest = name.substr(std::min(question + 1, name.size()));
+  std::string seen = "&";
+  while (!rest.empty()) {
+    const std::string_view setting = rest.substr(0, std::min(rest.find('&'), rest.size()));
+    rest.remove_prefix(std::min(setting.size() + 1, rest.size()));
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string_view::npos || equals + 1 == setting.size())
+      return fail(Error::invalid, "'{}' of '{}': name=value is expected", setting, settings.pool);
+    const std::string_view which = setting.substr(0, equals);
+    if (seen.find(fmt::format("&{}&", which)) != std::string::npos)
+      return fail(Error::invalid, "'{}' is set twice for '{}'", which, settings.pool);
+    seen += fmt::format("{}&", which);
+    OFP_TRY(set(settings, which, setting.substr(equals + 1)));
+  }
+  if (settings.budget_bytes == 0) settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
+  if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;
+  OFP_TRY(check(settings));
+  return settings;
+}
+
+Status check(const Settings& settings) {
+  if (settings.pool.size() < 2 || settings.pool[0] != '/')
+    return fail(Error::invalid, "'{}' is no name of a pool: '/' and a name are expected", settings.pool);
+  if (settings.key.empty()) return fail(Error::invalid, "sift pool '{}' needs key=COLUMN, the column with identifiers", settings.pool);
+  if (settings.fanout < 2 || settings.fanout > fanout_max || !std::has_single_bit(settings.fanout))
+    return fail(Error::invalid, "fanout={}: a power of two from 2 to {} is expected", settings.fanout, fanout_max);
+  if (settings.stages < 1 || settings.stages * std::uint64_t{settings.fanout_bits()} > matched_bits_max) {
+    return fail(Error::invalid, "stages={} with fanout={} makes {} bits of the identifier, 1 stage to {} bits are allowed",
+                settings.stages, settings.fanout, settings.stages * std::uint64_t{settings.fanout_bits()}, matched_bits_max);
+  }
+  if (settings.threshold_bytes < threshold_bytes_min)
+    return fail(Error::invalid, "threshold={}: at least {} bytes are expected", settings.threshold_bytes, threshold_bytes_min);
+  if (settings.budget_bytes < settings.threshold_bytes)
+    return fail(Error::invalid, "budget={} is less than threshold={}", settings.budget_bytes, settings.threshold_bytes);
+  if (settings.credit_bytes < 1) return fail(Error::invalid, "credit=0: nothing could be published");
+  if (settings.age_ns <= 0) return fail(Error::invalid, "age={} ns: more than 0 is expected", settings.age_ns);
+  if (settings.replicas < 1) return fail(Error::invalid, "replicas=0: at least 1 is expected");
+  return {};
+}
+
+}  // namespace offpath::sift

@@ -1,0 +1,54 @@
+// What a sift pool's name says:
+//
+//   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*&replicas=2
+//
+// Read in this order: settings.h, geometry.h (which element is where), piece.h (what travels), row_form.h (its columns),
+// partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and track_reader.h
+// (what the last stage keeps, and how it is read).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "sift/partition.h"
+
+namespace offpath::sift {
+
+struct Settings {
+  std::string pool;     // "/tracks"
+  std::string key;      // the column with identifiers
+  std::uint32_t stages = 1;
+  std::uint32_t fanout = 16;  // a power of two
+  std::uint64_t threshold_bytes = 64ull << 20;  // an element splits when it has as much
+  TimeNs age_ns = second_ns;                    // or when its oldest piece is as old
+  std::uint64_t budget_bytes = 0;               // of one stage on one agent: pieces in, and pieces on their way out
+  std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not yet answered
+  std::string members;                          // the pool's to understand, as are replicas
+  std::uint32_t replicas = 1;
+
+  [[nodiscard]] std::uint32_t fanout_bits() const noexcept { return static_cast<std::uint32_t>(std::countr_zero(fanout)); }
+  // Bits an element of this stage is matched by already.
+  [[nodiscard]] std::uint32_t matched_bits(std::uint32_t stage) const noexcept { return (stage - 1) * fanout_bits(); }
+  // What an element of this stage splits by. Low bits first: identifiers are counted up, so these are the even ones.
+  [[nodiscard]] SplitBits split_bits(std::uint32_t stage) const noexcept { return {matched_bits(stage), fanout_bits()}; }
+  // The stage where tracks are kept: nothing is split there.
+  [[nodiscard]] std::uint32_t track_stage() const noexcept { return stages + 1; }
+  [[nodiscard]] std::uint32_t elements(std::uint32_t stage) const noexcept { return 1u << matched_bits(stage); }
+
+  bool operator==(const Settings&) const = default;
+};
+
+inline constexpr std::uint32_t fanout_max = 1u << split_bits_max;
+inline constexpr std::uint32_t matched_bits_max = 16;  // all stages together: 65,536 elements that keep tracks
+inline constexpr std::uint64_t threshold_bytes_min = 4096;
+
+// Budget and credit that are not given follow from the threshold: an element accumulates one while another one is split,
+// and a piece may come to need its own size once more for its parts.
+[[nodiscard]] Result<Settings> parse_settings(std::string_view name);
+[[nodiscard]] Status check(const Settings& settings);
+
+}  // namespace offpath::sift

@@ -1,0 +1,67 @@
+#include "sift/settings.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::sift {
+namespace {
+
+TEST(SiftSettings, ANameSaysEverything) {
+  const auto read = parse_settings(
+      "sift:/tracks?key=id&stages=3&fanout=8&threshold=1MiB&age=250ms&budget=16MiB&credit=4MiB&members=dpu*,arm1&replicas=2");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->pool, "/tracks");
+  EXPECT_EQ(read->key, "id");
+  EXPECT_EQ(read->stages, 3u);
+  EXPECT_EQ(read->fanout_bits(), 3u);
+  EXPECT_EQ(read->threshold_bytes, 1u << 20);
+  EXPECT_EQ(read->age_ns, 250 * millisecond_ns);
+  EXPECT_EQ(read->budget_bytes, 16u << 20);
+  EXPECT_EQ(read->credit_bytes, 4u << 20);
+  EXPECT_EQ(read->members, "dpu*,arm1");
+  EXPECT_EQ(read->replicas, 2u);
+  EXPECT_EQ(read->split_bits(1).shift, 0u);
+  EXPECT_EQ(read->split_bits(3).shift, 6u);
+  EXPECT_EQ(read->track_stage(), 4u);
+  EXPECT_EQ(read->elements(4), 512u);
+}
+
+TEST(SiftSettings, OnlyTheKeyIsNeeded) {
+  const auto read = parse_settings("sift:/t?key=id");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->stages, 1u);
+  EXPECT_EQ(read->fanout, 16u);
+  EXPECT_EQ(read->budget_bytes, 8 * read->threshold_bytes);
+  EXPECT_EQ(read->credit_bytes, read->budget_bytes);
+}
+
+TEST(SiftSettings, WhatIsWrongIsNamed) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"hash:/t?key=id", "sift:"},
+      {"sift:?key=id", "name of a pool"},
+      {"sift:/t", "key=COLUMN"},
+      {"sift:/t?key=", "name=value"},
+      {"sift:/t?key=id&key=other", "twice"},
+      {"sift:/t?key=id&fanout=12", "fanout=12"},
+      {"sift:/t?key=id&fanout=2048", "fanout=2048"},
+      {"sift:/t?key=id&fanout=1", "fanout=1"},
+      {"sift:/t?key=id&stages=0", "stages=0"},
+      {"sift:/t?key=id&stages=5", "20 bits"},
+      {"sift:/t?key=id&stages=two", "stages=two"},
+      {"sift:/t?key=id&stages=4294967297", "stages=4294967297"},
+      {"sift:/t?key=id&threshold=1kB", "threshold=1000"},
+      {"sift:/t?key=id&threshold=much", "threshold=much"},
+      {"sift:/t?key=id&threshold=1MiB&budget=1kB", "budget=1000"},
+      {"sift:/t?key=id&age=5", "age=5"},
+      {"sift:/t?key=id&age=0s", "age=0"},
+      {"sift:/t?key=id&replicas=0", "replicas=0"},
+      {"sift:/t?key=id&colour=red", "colour"},
+  };
+  for (const auto& [name, expected] : wrong) {
+    const auto read = parse_settings(name);
+    ASSERT_FALSE(read) << name;
+    EXPECT_NE(read.error().message.find(expected), std::string::npos) << name << ": " << read.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace offpath::sift

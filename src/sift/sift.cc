@@ -1,0 +1,362 @@
+#include "sift/sift.h"
+
+#include <algorithm>
+
+namespace offpath::sift {
+
+Sift::Sift(const SiftOptions& options, Geometry geometry)
+    : options_(options), geometry_(std::move(geometry)), stages_(options.settings.track_stage()) {
+  for (Stage& each : stages_) each.counters.budget_bytes = options_.settings.budget_bytes;
+}
+
+Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector<std::string> members) {
+  OFP_ASSIGN(Geometry geometry, Geometry::make(options.settings, {options.self.member}));  // checks the settings
+  std::unique_ptr<Sift> made(new Sift(options, std::move(geometry)));
+  OFP_TRY(made->set_members(std::move(members)));
+  return made;
+}
+
+Status Sift::set_members(std::vector<std::string> members) {
+  OFP_ASSIGN(Geometry geometry, Geometry::make(options_.settings, std::move(members)));
+  const std::uint32_t self = geometry.position_of(options_.self.member);
+  if (self == geometry.members().size())
+    return fail(Error::invalid, "'{}' is no member of sift pool '{}'", options_.self.member, options_.settings.pool);
+  geometry_ = std::move(geometry);
+  self_ = self;
+  passed_.clear();
+  const std::uint32_t track_stage = options_.settings.track_stage();
+  for (const std::uint32_t index : geometry_.elements_of(self_, track_stage)) {
+    const auto found = elements_.find({track_stage, index});
+    ++passed_[found == elements_.end() ? 0 : found->second->passed];
+  }
+  for (auto& [id, each] : elements_) each->expected.reset();
+  return {};
+}
+
+Element& Sift::element(ElementId id) {
+  std::unique_ptr<Element>& found = elements_[id];
+  if (found == nullptr) {
+    found = std::make_unique<Element>();
+    found->id = id;
+  }
+  return *found;
+}
+
+// ---- what a piece may come to need
+
+std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
+  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes.
+  return BufferCache::class_bytes(frame_bytes) + std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
+}
+
+std::uint64_t Sift::parts_overhead(std::uint32_t number) const noexcept {
+  if (number == options_.settings.track_stage()) return 0;
+  return parts_bytes_max(0, 0, options_.settings.fanout, overhead_bytes_);
+}
+
+Status Sift::check_size(std::uint64_t charge) const {
+  const std::uint64_t needed = charge + parts_overhead(1);
+  if (needed <= options_.settings.budget_bytes) return {};
+  return fail(Error::too_large, "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage", needed,
+              options_.settings.pool, options_.settings.budget_bytes);
+}
+
+void Sift::charge(std::uint32_t number, std::uint64_t bytes) {
+  StageCounters& counters = stage(number).counters;
+  counters.used_bytes += bytes;
+  counters.used_bytes_peak = std::max(counters.used_bytes_peak, counters.used_bytes);
+  OFP_ASSERT(counters.used_bytes <= counters.budget_bytes);
+}
+
+void Sift::release(std::uint32_t number, std::uint64_t bytes) {
+  StageCounters& counters = stage(number).counters;
+  OFP_ASSERT(counters.used_bytes >= bytes);
+  counters.used_bytes -= bytes;
+}
+
+// ---- puts and offers
+
+Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival& arrival) {
+  if (dropped_) return fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool);
+  OFP_ASSIGN(const std::int64_t step, step_of(row_key));
+  if (frame == nullptr || !frame->arrow)
+    return fail(Error::schema, "'{}' is no Arrow frame: sift pools take frames of the destination ipc-page or ipc", row_key.substr(0, 200));
+  const Bytes bytes(frame->buffer.data(), frame->bytes);
+  std::shared_ptr<const TrackForm> form = form_;
+  if (form == nullptr) { OFP_ASSIGN(form, TrackForm::of_frame(bytes, options_.settings.key)); }
+  const RowForm& row_form = *form->rows;
+  OFP_ASSIGN(arrival.view, row_form.view(bytes));
+  if (arrival.view->rows == 0) return {};
+  if (form_ == nullptr && overhead_bytes_ != 0 && overhead_bytes_ != row_form.overhead_bytes())
+    return fail(Error::schema, "frames of the pool have {} bytes beside their rows, this one has {}", overhead_bytes_, row_form.overhead_bytes());
+  form_ = std::move(form);
+  overhead_bytes_ = row_form.overhead_bytes();
+  arrival.header.runs = {{step, arrival.view->rows}};
+  const std::uint64_t rows = arrival.view->rows;
+  arrival.bytes = std::max(frame->bytes, rows * row_form.row_bytes() + overhead_bytes_);
+  arrival.charge = charge_of(std::max(arrival.bytes, frame->buffer.capacity()), rows);
+  arrival.frame = frame;
+  return check_size(arrival.charge);
+}
+
+void Sift::on_put(std::uint64_t token, std::string_view row_key, FramePtr frame, TimeNs now, Effects& effects) {
+  Arrival arrival;
+  arrival.put = true;
+  arrival.tokens = {token};
+  const Status status = check_put(row_key, frame, arrival);
+  if (!status || arrival.view->rows == 0) {
+    if (!status) ++stage(1).counters.refused;
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
+    return;
+  }
+  ++puts_;
+  queue(std::move(arrival));
+  settle(1, now, effects);
+}
+
+Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
+  if (dropped_ || header.pool != options_.settings.pool) return fail(Error::not_found, "there is no sift pool '{}' here", header.pool);
+  if (header.element.stage < 2 || !geometry_.holds(self_, header.element)) {
+    return fail(Error::not_found, "'{}' does not hold element {} of stage {} of '{}'", options_.self.member, header.element.index,
+                header.element.stage, header.pool);
+  }
+  if (header.flush != 0) return {};
+  if (overhead_bytes_ == 0) overhead_bytes_ = header.overhead_bytes;
+  if (header.overhead_bytes != overhead_bytes_) {
+    return fail(Error::schema, "a piece of '{}' has {} bytes beside its rows, the pool's have {}", header.source.member,
+                header.overhead_bytes, overhead_bytes_);
+  }
+  return check_size(charge_of(bytes, header.rows()));
+}
+
+void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now, Effects& effects) {
+  const auto answer = [&](Status status) { effects.emplace_back(std::in_place_type<AnswerEffect>, token, std::move(status)); };
+  if (Status status = check_offer(header, bytes); !status) return answer(std::move(status));
+  Stage& at = stage(header.element.stage);
+  Element& to = element(header.element);
+  auto life = to.sources[header.source.member].life(header.source);
+  if (!life) return answer(tl::unexpected(life.error()));
+  (*life)->take_below(header.answered_below);
+  if ((*life)->has(header.sequence)) {
+    ++at.counters.repeated;
+    return answer({});
+  }
+  if (!(*life)->can_take(header.sequence))
+    return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member, header.sequence));
+  if (header.flush != 0) {
+    (*life)->take(header.sequence);
+    answer({});
+    take_mark(header, now, effects);
+    return settle(header.element.stage, now, effects);
+  }
+  const auto [found, fresh] = to.arriving.try_emplace({header.source, header.sequence}, next_token_);
+  if (!fresh) {  // it is here already, its answer got lost or it is only slow
+    arrivals_.at(found->second).tokens.push_back(token);
+    arrival_of_token_[token] = found->second;
+    ++at.counters.repeated;
+    return;
+  }
+  if (at.waiting.size() >= options_.offers_max) {
+    to.arriving.erase(found);
+    return answer(fail(Error::would_block, "{} offers wait for stage {} already", at.waiting.size(), header.element.stage));
+  }
+  Arrival arrival;
+  arrival.tokens = {token};
+  arrival.bytes = bytes;
+  arrival.charge = charge_of(bytes, header.rows());
+  arrival.header = std::move(header);
+  arrival.frame = std::move(frame);
+  const std::uint32_t number = arrival.header.element.stage;
+  queue(std::move(arrival));
+  settle(number, now, effects);
+}
+
+void Sift::queue(Arrival arrival) {
+  const std::uint64_t id = next_token_++;
+  arrival_of_token_[arrival.tokens[0]] = id;
+  Stage& at = stage(arrival.header.element.stage);
+  at.waiting.push_back(id);
+  ++at.counters.offers_waiting;
+  arrivals_.emplace(id, std::move(arrival));
+}
+
+// In the order in which they came; the first that finds no room holds up the others of its stage, so that a large one is not
+// overtaken for ever.
+void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
+  Stage& at = stage(number);
+  while (!at.waiting.empty()) {
+    const std::uint64_t id = at.waiting.front();
+    Arrival& arrival = arrivals_.at(id);
+    const StageCounters& counters = at.counters;
+    if (counters.used_bytes + arrival.charge + parts_overhead(number) > counters.budget_bytes) return;
+    if (last(arrival.header.element) && track_bytes_ >= options_.track_bytes_max) return;
+    at.waiting.pop_front();
+    --at.counters.offers_waiting;
+    charge(number, arrival.charge);
+    arrival.admitted = true;
+    if (arrival.frame != nullptr) {
+      arrived(id, now, effects);
+      continue;
+    }
+    pull(arrival, effects);
+  }
+}
+
+// From who offered it last: the others may have given up.
+void Sift::pull(Arrival& arrival, Effects& effects) {
+  arrival.pulling = true;
+  arrival.pulled_from = arrival.tokens.back();
+  effects.emplace_back(std::in_place_type<PullEffect>, arrival.pulled_from);
+}
+
+void Sift::on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Effects& effects) {
+  const auto found = arrival_of_token_.find(token);
+  if (found == arrival_of_token_.end()) return;
+  const std::uint64_t id = found->second;
+  Arrival& arrival = arrivals_.at(id);
+  const std::uint32_t number = arrival.header.element.stage;
+  if (!arrival.pulling || arrival.pulled_from != token) return;
+  arrival.pulling = false;
+  if (frame) {
+    arrival.frame = std::move(*frame);
+    arrived(id, now, effects);
+  } else if (arrival.tokens.size() > 1) {  // somebody offers it again
+    std::erase(arrival.tokens, token);
+    arrival_of_token_.erase(token);
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(frame.error()));
+    pull(arrival, effects);
+  } else {
+    refuse(id, frame.error(), effects);
+  }
+  settle(number, now, effects);
+}
+
+void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
+  const auto found = arrival_of_token_.find(token);
+  if (found == arrival_of_token_.end()) return;
+  const std::uint64_t id = found->second;
+  Arrival& arrival = arrivals_.at(id);
+  const std::uint32_t number = arrival.header.element.stage;
+  std::erase(arrival.tokens, token);
+  arrival_of_token_.erase(found);
+  if (arrival.frame != nullptr) return;  // its rows are here: they are taken all the same
+  if (!arrival.tokens.empty()) {
+    if (arrival.pulling && arrival.pulled_from == token) pull(arrival, effects);
+    return;
+  }
+  if (!arrival.admitted) {
+    std::erase(stage(number).waiting, id);
+    --stage(number).counters.offers_waiting;
+  } else {
+    release(number, arrival.charge);
+  }
+  forget(id);
+  settle(number, now, effects);
+}
+
+// ---- frames that are here
+
+Status Sift::check_frame(Arrival& arrival) {
+  const Bytes bytes(arrival.frame->buffer.data(), arrival.frame->bytes);
+  if (bytes.size() != arrival.bytes)
+    return fail(Error::protocol, "a piece of '{}' has {} bytes, {} were offered", arrival.header.source.member, bytes.size(), arrival.bytes);
+  if (form_ == nullptr) {
+    OFP_ASSIGN(const std::shared_ptr<const TrackForm> form, TrackForm::of_frame(bytes, options_.settings.key));
+    if (form->rows->overhead_bytes() != overhead_bytes_)
+      return fail(Error::schema, "a piece has {} bytes beside its rows, its header says {}", form->rows->overhead_bytes(), overhead_bytes_);
+    form_ = form;
+  }
+  OFP_ASSIGN(arrival.view, form_->rows->view(bytes));
+  if (arrival.view->rows != arrival.header.rows())
+    return fail(Error::protocol, "a piece has {} rows, its header says {}", arrival.view->rows, arrival.header.rows());
+  return {};
+}
+
+namespace {
+
+Status check_seal(const PieceHeader& header, const Identifiers& ids) {
+  const std::uint32_t sum = seal(header, crc32c({ids.values, ids.rows * ids.value_bytes}));
+  if (sum == header.crc32c) return {};
+  return fail(Error::protocol, "piece {} of '{}' has checksum {:08x}, its header says {:08x}", header.sequence, header.source.member,
+              sum, header.crc32c);
+}
+
+}  // namespace
+
+void Sift::arrived(std::uint64_t id, TimeNs now, Effects& effects) {
+  Arrival& arrival = arrivals_.at(id);
+  if (arrival.put) return take(id, now, effects);
+  if (const Status status = check_frame(arrival); !status) return refuse(id, status.error(), effects);
+  const Identifiers ids = arrival.view->ids;
+  if (ids.rows * ids.value_bytes < options_.check_in_job_bytes) {
+    if (const Status status = check_seal(arrival.header, ids); !status) return refuse(id, status.error(), effects);
+    return take(id, now, effects);
+  }
+  const std::uint64_t token = next_token_++;
+  jobs_.emplace(token, Job{Work::check, arrival.header.element, id});
+  effects.emplace_back(std::in_place_type<JobEffect>, token, [header = arrival.header, frame = arrival.frame, ids] { return check_seal(header, ids); });
+}
+
+void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
+  Arrival& arrival = arrivals_.at(id);
+  Element& to = element(arrival.header.element);
+  StageCounters& counters = stage(to.id.stage).counters;
+  if (!arrival.put) {
+    auto life = to.sources[arrival.header.source.member].life(arrival.header.source);
+    if (!life) return refuse(id, life.error(), effects);
+    if ((*life)->has(arrival.header.sequence)) {  // another of its offers said meanwhile that it was answered
+      release(to.id.stage, arrival.charge);
+      for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+      return forget(id);
+    }
+    (*life)->take(arrival.header.sequence);
+  }
+  ++counters.pieces_taken;
+  counters.rows_taken += arrival.view->rows;
+  for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+  to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)}, arrival.bytes,
+                       arrival.charge, now});
+  to.bytes += arrival.bytes;
+  ++to.taken;
+  forget(id);
+  consider(to, now);
+}
+
+void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
+  Arrival& arrival = arrivals_.at(id);
+  const std::uint32_t number = arrival.header.element.stage;
+  ++stage(number).counters.refused;
+  if (arrival.admitted) release(number, arrival.charge);
+  for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
+  forget(id);
+}
+
+void Sift::forget(std::uint64_t id) {
+  const auto found = arrivals_.find(id);
+  for (const std::uint64_t token : found->second.tokens) arrival_of_token_.erase(token);
+  if (!found->second.put) element(found->second.header.element).arriving.erase({found->second.header.source, found->second.header.sequence});
+  arrivals_.erase(found);
+}
+
+TrackSnapshot Sift::tracks() const {
+  TrackSnapshot snapshot(form_, options_.settings.elements(options_.settings.track_stage()));
+  for (auto at = elements_.lower_bound({options_.settings.track_stage(), 0}); at != elements_.end(); ++at)
+    snapshot.add(at->first.index, at->second->tracks.runs());
+  return snapshot;
+}
+
+TrackSnapshot Sift::tracks(std::span<const std::uint64_t> identifiers) const {
+  TrackSnapshot snapshot(form_, options_.settings.elements(options_.settings.track_stage()));
+  std::set<ElementId> wanted;
+  for (const std::uint64_t identifier : identifiers) wanted.insert(geometry_.track_element(identifier));
+  for (const ElementId id : wanted)
+    if (const auto found = elements_.find(id); found != elements_.end()) snapshot.add(id.index, found->second->tracks.runs());
+  return snapshot;
+}
+
+bool Sift::idle() const noexcept {
+  if (!arrivals_.empty() || !outgoing_.empty() || !jobs_.empty()) return false;
+  return std::ranges::all_of(elements_, [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
+}
+
+}  // namespace offpath::sift

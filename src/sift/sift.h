@@ -1,0 +1,211 @@
+// The sift service of one pool on one agent: a state machine.
+//
+//   put        on_put: a program's frame, into this agent's element of stage 1
+//   offered    on_offer: a piece another agent published; admitted (PullEffect) when its stage has room, in the order of
+//              offers; taken (AnswerEffect) once, however often it is offered
+//   split      an element with a threshold of bytes, or an old piece, or before a flush, splits: one job
+//   published  the parts, each to who holds the next stage's element; again and again until it is answered
+//   kept       by the elements of the last stage, as tracks (tracks.h)
+//
+// Memory. Each stage has a budget of its own on each agent. A piece is charged when it is admitted, before it is pulled,
+// with all it may come to need: itself and its share of the parts. So what was admitted can always be split: a stage waits
+// for nothing but its own jobs and the answers of the next stage, never for memory of an earlier one. The last stage waits
+// for its own jobs alone; by induction every stage gets its memory back, and credits that go round in a circle of agents cannot
+// wait for each other. What one split needs beside its rows (heads and padding of its parts) is kept free for one split at
+// a time. If the budget is full of elements that all are below the threshold, the largest is split.
+//
+// Flush. Everybody is asked to flush, under one number that grows. An element of stage 1 splits what it has, then
+// publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources are there
+// and what it had then is split. A last stage's element is done when it has sorted what came before the marks. Marks are
+// pieces without rows. One is sent when all pieces before it were answered, so no order is asked of the carrier, and none
+// is missed by an agent that was restarted in between.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sift/effects.h"
+#include "sift/element.h"
+#include "sift/geometry.h"
+
+namespace offpath::sift {
+
+struct SiftOptions {
+  Settings settings;
+  Source self;
+  FrameMemory memory;
+  std::size_t offers_max = 65536;               // of one stage that wait; more are told to come again
+  std::uint64_t check_in_job_bytes = 256 << 10;  // identifiers from which on a checksum is a job
+  std::uint64_t track_bytes_max = UINT64_MAX;    // what the last stage keeps here; it admits nothing beyond
+  std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
+  TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
+  TimeNs retry_max_ns = second_ns;
+};
+
+struct StageCounters {
+  std::uint64_t budget_bytes = 0, used_bytes = 0, used_bytes_peak = 0;
+  std::uint64_t offers_waiting = 0, outgoing = 0, outgoing_bytes = 0;
+  std::uint64_t pieces_taken = 0, rows_taken = 0, repeated = 0, refused = 0, splits = 0, split_under_pressure = 0;
+  std::uint64_t published = 0, published_again = 0;
+};
+
+class Sift {
+ public:
+  // `members` are the pool's, sorted, and this agent is one of them.
+  [[nodiscard]] static Result<std::unique_ptr<Sift>> make(const SiftOptions& options, std::vector<std::string> members);
+
+  // Tokens of on_put, on_offer and on_flush are the caller's, and differ while they are open.
+  void on_put(std::uint64_t token, std::string_view row_key, FramePtr frame, TimeNs now, Effects& effects);
+  // `frame` where it needs no pull: it was published on this very agent.
+  void on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now, Effects& effects);
+  void on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Effects& effects);
+  void on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects);  // who offered it is gone: no answer, no pull
+  void on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+  void on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects);
+  void on_time(TimeNs now, Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  // Pieces go to whoever holds their element now; what this agent has of elements that moved stays here.
+  [[nodiscard]] Status set_members(std::vector<std::string> members);
+  // The pool is dropped: everything open is answered with Error::cancelled, nothing is published any more.
+  void drop(Effects& effects);
+
+  // The tracks as they are now, of all elements here or of those with these identifiers; may be read from any thread.
+  [[nodiscard]] TrackSnapshot tracks() const;
+  [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
+
+  [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
+  [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept { return stages_[stage - 1].counters; }
+  [[nodiscard]] std::uint64_t track_bytes() const noexcept { return track_bytes_; }
+  [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept { return form_; }  // null before the first piece
+  // Nothing is under way or waits for an age; tracks are all there is.
+  [[nodiscard]] bool idle() const noexcept;
+
+ private:
+  // A piece that is not taken yet.
+  struct Arrival {
+    std::vector<std::uint64_t> tokens;  // who offers it; the newest last
+    PieceHeader header;
+    std::uint64_t bytes = 0, charge = 0;
+    FramePtr frame;
+    std::optional<RowsView> view;  // once it is checked
+    bool put = false;              // by a program: no sequence, no seal
+    bool admitted = false;
+    std::uint64_t pulled_from = 0;  // a token, while it is pulled
+    bool pulling = false;
+  };
+  struct Outgoing {
+    ElementId from;
+    PieceHeader header;
+    FramePtr frame;
+    std::uint32_t crc32c_of_identifiers = 0;
+    std::uint64_t bytes = 0;
+    std::uint32_t attempts = 0;
+    bool under_way = false;
+  };
+  struct Target {
+    std::uint64_t next_sequence = 1;
+    std::set<std::uint64_t> open;  // not answered
+    std::deque<std::uint64_t> marks;  // pieces that wait for all before them to be answered
+  };
+  struct Stage {
+    StageCounters counters;
+    std::deque<std::uint64_t> waiting;  // arrivals
+    std::deque<ElementId> due;
+    std::deque<std::uint64_t> outgoing;  // that may be published and are not under way
+    std::uint64_t under_way_bytes = 0;
+    std::uint32_t jobs = 0;
+  };
+  enum class Work { check, split, sort, merge };
+  struct Job {
+    Work work;
+    ElementId element;
+    std::uint64_t arrival = 0;
+    std::shared_ptr<Batch> batch{};
+    std::vector<std::shared_ptr<const TrackRun>> merged{};
+  };
+  struct Flush {
+    std::uint64_t token, flush;
+    TimeNs deadline;
+  };
+  struct Timer {
+    enum class Of { age, job, publish } of;
+    ElementId element;
+    std::uint64_t token = 0;
+  };
+
+  Sift(const SiftOptions& options, Geometry geometry);
+
+  // ---- sift.cc: pieces that come
+  [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
+  [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
+  [[nodiscard]] Element& element(ElementId id);
+  [[nodiscard]] std::uint64_t charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept;
+  [[nodiscard]] std::uint64_t parts_overhead(std::uint32_t stage) const noexcept;
+  [[nodiscard]] Status check_size(std::uint64_t charge) const;
+  [[nodiscard]] Status check_put(std::string_view row_key, const FramePtr& frame, Arrival& arrival);
+  [[nodiscard]] Status check_offer(const PieceHeader& header, std::uint64_t bytes);
+  void queue(Arrival arrival);
+  void admit(std::uint32_t stage_number, TimeNs now, Effects& effects);
+  void arrived(std::uint64_t id, TimeNs now, Effects& effects);
+  [[nodiscard]] Status check_frame(Arrival& arrival);
+  void take(std::uint64_t id, TimeNs now, Effects& effects);
+  void pull(Arrival& arrival, Effects& effects);
+  void refuse(std::uint64_t id, const Failure& why, Effects& effects);
+  void forget(std::uint64_t id);
+  void charge(std::uint32_t stage_number, std::uint64_t bytes);
+  void release(std::uint32_t stage_number, std::uint64_t bytes);
+
+  // ---- sift_split.cc: pieces that go
+  void consider(Element& element, TimeNs now);
+  void set_due(Element& element);
+  void settle(std::uint32_t stage_number, TimeNs now, Effects& effects);
+  [[nodiscard]] bool relieve(std::uint32_t stage_number);
+  [[nodiscard]] bool begin_split(Element& element, Effects& effects);
+  [[nodiscard]] std::shared_ptr<Batch> next_batch(Element& element) const;
+  void end_split(Element& element, const Status& status, TimeNs now, Effects& effects);
+  void begin_merge(Element& element, Effects& effects);
+  void publish(ElementId from, ElementId to, PieceHeader header, FramePtr frame, std::uint32_t crc32c_of_identifiers);
+  void send_marks(Target& target);
+  void send(std::uint32_t stage_number, Effects& effects);
+  [[nodiscard]] TimeNs retry_at(std::uint32_t failures, TimeNs now) const noexcept;
+
+  // ---- sift_flush.cc
+  void take_mark(const PieceHeader& header, TimeNs now, Effects& effects);
+  void look_for_flush(Element& element);
+  void pass_flushes(Element& element);
+  void end_flushes(TimeNs now, Effects& effects);
+  [[nodiscard]] const std::vector<std::string>& expected_sources(Element& element) const;
+  [[nodiscard]] std::string describe_flush(std::uint64_t flush);
+
+  SiftOptions options_;
+  Geometry geometry_;
+  std::uint32_t self_ = 0;  // position among the members
+  std::shared_ptr<const TrackForm> form_;
+  std::uint32_t overhead_bytes_ = 0;  // of a frame; 0: not known yet
+  bool dropped_ = false;
+
+  std::vector<Stage> stages_;
+  std::map<ElementId, std::unique_ptr<Element>> elements_;
+  std::unordered_map<std::uint64_t, Arrival> arrivals_;
+  std::unordered_map<std::uint64_t, std::uint64_t> arrival_of_token_;
+  std::unordered_map<std::uint64_t, Outgoing> outgoing_;
+  std::map<ElementId, Target> targets_;
+  std::unordered_map<std::uint64_t, Job> jobs_;
+  std::multimap<TimeNs, Timer> timers_;
+  std::uint64_t next_token_ = 1;  // of arrivals, jobs and pieces that are published
+
+  std::uint64_t newest_flush_ = 0, puts_ = 0;
+  std::vector<Flush> flushes_;
+  std::map<std::uint64_t, std::uint64_t> passed_;  // flush -> elements of the last stage here that passed it last
+  std::uint64_t track_bytes_ = 0;
+};
+
+}  // namespace offpath::sift

@@ -1,0 +1,311 @@
+// What an element does once it has enough: split and publish; in the last stage, sort and keep.
+#include <algorithm>
+
+#include "sift/sift.h"
+
+namespace offpath::sift {
+
+// ---- when
+
+void Sift::consider(Element& element, TimeNs now) {
+  if (element.pieces.empty()) return;
+  if (element.bytes >= options_.settings.threshold_bytes || !element.flushes.empty()) return set_due(element);
+  const TimeNs old = deadline_after(element.pieces.front().arrived_ns, options_.settings.age_ns);
+  if (old <= now) return set_due(element);
+  if (element.age_timer) return;
+  element.age_timer = true;
+  timers_.emplace(old, Timer{Timer::Of::age, element.id});
+}
+
+void Sift::set_due(Element& element) {
+  if (element.due || element.batch != nullptr || element.failures > 0) return;
+  element.due = true;
+  stage(element.id.stage).due.push_back(element.id);
+}
+
+// Everything that may have become possible in a stage: memory was given back, or a piece came.
+void Sift::settle(std::uint32_t number, TimeNs now, Effects& effects) {
+  if (dropped_) return;
+  Stage& at = stage(number);
+  do {
+    // Splits before admissions: they are what gives memory back.
+    while (!at.due.empty() && begin_split(*elements_.at(at.due.front()), effects)) at.due.pop_front();
+    admit(number, now, effects);
+  } while ((!at.due.empty() && at.counters.used_bytes + parts_overhead(number) <= at.counters.budget_bytes) || relieve(number));
+  if (number < options_.settings.track_stage()) send(number, effects);
+}
+
+// With offers that wait, and nothing under way that would make room for them, the largest element is split before its time.
+bool Sift::relieve(std::uint32_t number) {
+  Stage& at = stage(number);
+  if (at.waiting.empty() || at.jobs > 0 || at.counters.outgoing > 0 || !at.due.empty()) return false;
+  Element* largest = nullptr;
+  for (auto each = elements_.lower_bound({number, 0}); each != elements_.end() && each->first.stage == number; ++each) {
+    Element& element = *each->second;
+    if (element.bytes > 0 && element.failures == 0 && (largest == nullptr || element.bytes > largest->bytes)) largest = &element;
+  }
+  if (largest == nullptr) return false;
+  set_due(*largest);
+  if (largest->due) ++at.counters.split_under_pressure;
+  return largest->due;
+}
+
+// ---- split
+
+// As many pieces as make parts that the next stage can admit, even if all rows go to one part.
+std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
+  auto batch = std::make_shared<Batch>();
+  std::uint64_t rows = 0;
+  while (!element.pieces.empty()) {
+    HeldPiece& piece = element.pieces.front();
+    const std::uint64_t all = rows + piece.piece.view.rows;
+    if (!batch->held.empty() && !last(element.id) && !check_size(charge_of(all * form_->rows->row_bytes() + overhead_bytes_, all))) break;
+    rows = all;
+    batch->charge += piece.charge;
+    element.bytes -= piece.bytes;
+    batch->pieces.push_back(piece.piece);
+    batch->held.push_back(std::move(piece));
+    element.pieces.pop_front();
+  }
+  return batch;
+}
+
+// False: the parts' overhead finds no room yet.
+bool Sift::begin_split(Element& element, Effects& effects) {
+  const std::uint32_t number = element.id.stage;
+  Stage& at = stage(number);
+  if (element.pieces.empty() || element.batch != nullptr) {
+    element.due = false;
+    return true;
+  }
+  if (at.counters.used_bytes + parts_overhead(number) > at.counters.budget_bytes) return false;
+  element.due = false;
+  element.batch = next_batch(element);
+  charge(number, parts_overhead(number));
+  ++at.jobs;
+  ++at.counters.splits;
+  const std::uint64_t token = next_token_++;
+  const std::shared_ptr<Batch> batch = element.batch;
+  if (last(element.id)) {
+    jobs_.emplace(token, Job{.work = Work::sort, .element = element.id, .batch = batch});
+    effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, form = form_->rows, memory = options_.memory]() -> Status {
+      OFP_ASSIGN(batch->run, TrackRun::sort(form, batch->pieces, memory));
+      return {};
+    });
+    return true;
+  }
+  jobs_.emplace(token, Job{.work = Work::split, .element = element.id, .batch = batch});
+  const SplitBits bits = options_.settings.split_bits(number);
+  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, bits, form = form_->rows, memory = options_.memory]() -> Status {
+    OFP_ASSIGN(batch->parts, split_pieces(*form, batch->pieces, bits, memory));
+    return {};
+  });
+  return true;
+}
+
+void Sift::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+  const auto found = jobs_.find(token);
+  if (found == jobs_.end()) return;  // of before the pool was dropped
+  const Job job = std::move(found->second);
+  jobs_.erase(found);
+  Element& element = *elements_.at(job.element);
+  switch (job.work) {
+    case Work::check:
+      if (status) take(job.arrival, now, effects);
+      else refuse(job.arrival, status.error(), effects);
+      break;
+    case Work::split:
+    case Work::sort:
+      --stage(job.element.stage).jobs;
+      end_split(element, status, now, effects);
+      break;
+    case Work::merge:
+      element.tracks.end_merge(job.merged, status ? job.batch->run : nullptr);
+      for (const auto& run : job.merged) track_bytes_ -= status ? run->bytes() : 0;
+      if (status) {
+        track_bytes_ += job.batch->run->bytes();
+        begin_merge(element, effects);
+      }
+      break;
+  }
+  settle(job.element.stage, now, effects);
+}
+
+void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects& effects) {
+  const std::uint32_t number = element.id.stage;
+  const std::shared_ptr<Batch> batch = std::move(element.batch);
+  element.batch = nullptr;
+  release(number, parts_overhead(number));
+  if (!status) {  // memory, most likely: what it was to split is still there
+    while (!batch->held.empty()) {
+      element.bytes += batch->held.back().bytes;
+      element.pieces.push_front(std::move(batch->held.back()));
+      batch->held.pop_back();
+    }
+    timers_.emplace(retry_at(element.failures++, now), Timer{Timer::Of::job, element.id});
+    return;
+  }
+  element.failures = 0;
+  element.split += batch->held.size();
+  release(number, batch->charge);
+  batch->pieces.clear();
+  batch->held.clear();
+  if (last(element.id)) {
+    track_bytes_ += batch->run->bytes();
+    element.tracks.add(std::move(batch->run));
+    begin_merge(element, effects);
+  }
+  for (Part& part : batch->parts) {
+    PieceHeader header;
+    header.runs = std::move(part.runs);
+    publish(element.id, geometry_.next(element.id, part.number), std::move(header), std::move(part.frame), part.crc32c_of_identifiers);
+  }
+  pass_flushes(element);
+  end_flushes(now, effects);
+  consider(element, now);
+}
+
+void Sift::begin_merge(Element& element, Effects& effects) {
+  std::vector<std::shared_ptr<const TrackRun>> runs = element.tracks.begin_merge(options_.merged_bytes_max);
+  if (runs.empty()) return;
+  auto batch = std::make_shared<Batch>();
+  const std::uint64_t token = next_token_++;
+  jobs_.emplace(token, Job{.work = Work::merge, .element = element.id, .batch = batch, .merged = runs});
+  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, runs = std::move(runs), memory = options_.memory]() -> Status {
+    OFP_ASSIGN(batch->run, TrackRun::merge(runs, memory));
+    return {};
+  });
+}
+
+// ---- publish
+
+void Sift::publish(ElementId from, ElementId to, PieceHeader header, FramePtr frame, std::uint32_t crc32c_of_identifiers) {
+  Target& target = targets_[to];
+  header.pool = options_.settings.pool;
+  header.element = to;
+  header.source = options_.self;
+  header.sequence = target.next_sequence++;
+  header.overhead_bytes = overhead_bytes_;
+  target.open.insert(header.sequence);
+  Outgoing piece{.from = from, .header = std::move(header), .frame = std::move(frame), .crc32c_of_identifiers = crc32c_of_identifiers};
+  if (piece.frame != nullptr) piece.bytes = piece.frame->buffer.capacity();
+  Stage& at = stage(from.stage);
+  charge(from.stage, piece.bytes);
+  const std::uint64_t token = next_token_++;
+  const bool mark = piece.frame == nullptr;
+  if (mark) {
+    target.marks.push_back(token);
+  } else {
+    ++at.counters.outgoing;
+    at.counters.outgoing_bytes += piece.bytes;
+    at.outgoing.push_back(token);
+  }
+  outgoing_.emplace(token, std::move(piece));
+  if (mark) send_marks(target);
+}
+
+void Sift::send_marks(Target& target) {
+  if (target.marks.empty()) return;
+  const Outgoing& mark = outgoing_.at(target.marks.front());
+  if (mark.header.sequence != *target.open.begin()) return;
+  stage(mark.from.stage).outgoing.push_back(target.marks.front());
+  target.marks.pop_front();
+}
+
+void Sift::send(std::uint32_t number, Effects& effects) {
+  Stage& at = stage(number);
+  while (!at.outgoing.empty()) {
+    const std::uint64_t token = at.outgoing.front();
+    Outgoing& piece = outgoing_.at(token);
+    if (at.under_way_bytes > 0 && piece.bytes > 0 && at.under_way_bytes + piece.bytes > options_.settings.credit_bytes) return;
+    at.outgoing.pop_front();
+    at.under_way_bytes += piece.bytes;
+    piece.under_way = true;
+    ++at.counters.published;
+    if (piece.attempts > 0) ++at.counters.published_again;
+    piece.header.answered_below = *targets_[piece.header.element].open.begin();
+    piece.header.crc32c = seal(piece.header, piece.crc32c_of_identifiers);
+    effects.emplace_back(std::in_place_type<PublishEffect>, token, geometry_.owner_name(piece.header.element, self_), piece.header, piece.frame);
+  }
+}
+
+void Sift::on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+  const auto found = outgoing_.find(token);
+  if (found == outgoing_.end()) return;
+  Outgoing& piece = found->second;
+  const std::uint32_t number = piece.from.stage;
+  Stage& at = stage(number);
+  OFP_ASSERT(piece.under_way);
+  piece.under_way = false;
+  at.under_way_bytes -= piece.bytes;
+  if (status) {
+    release(number, piece.bytes);
+    if (piece.frame != nullptr) --at.counters.outgoing;
+    at.counters.outgoing_bytes -= piece.bytes;
+    Target& target = targets_[piece.header.element];
+    target.open.erase(piece.header.sequence);
+    outgoing_.erase(found);
+    send_marks(target);
+  } else {
+    timers_.emplace(retry_at(piece.attempts++, now), Timer{Timer::Of::publish, piece.from, token});
+  }
+  settle(number, now, effects);
+}
+
+TimeNs Sift::retry_at(std::uint32_t failures, TimeNs now) const noexcept {
+  const TimeNs wait = failures < 20 ? options_.retry_min_ns << failures : options_.retry_max_ns;
+  return deadline_after(now, std::min(wait, options_.retry_max_ns));
+}
+
+// ---- time
+
+void Sift::on_time(TimeNs now, Effects& effects) {
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const Timer timer = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    Element& element = *elements_.at(timer.element);
+    switch (timer.of) {
+      case Timer::Of::age: element.age_timer = false; break;
+      case Timer::Of::job:
+        if (element.batch == nullptr && element.failures > 0) {
+          const std::uint32_t failures = std::exchange(element.failures, 0);
+          set_due(element);
+          settle(element.id.stage, now, effects);
+          element.failures = failures;  // until one succeeds
+        }
+        break;
+      case Timer::Of::publish:
+        if (outgoing_.contains(timer.token)) stage(element.id.stage).outgoing.push_back(timer.token);
+        break;
+    }
+    consider(element, now);
+    settle(element.id.stage, now, effects);
+  }
+  end_flushes(now, effects);
+}
+
+TimeNs Sift::next_deadline() const noexcept {
+  TimeNs next = timers_.empty() ? never : timers_.begin()->first;
+  for (const Flush& flush : flushes_) next = std::min(next, flush.deadline);
+  return next;
+}
+
+void Sift::drop(Effects& effects) {
+  dropped_ = true;
+  const Status status = fail(Error::cancelled, "pool '{}' was dropped", options_.settings.pool);
+  for (const auto& [token, id] : arrival_of_token_) effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
+  for (const Flush& flush : flushes_) effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token, status);
+  arrivals_.clear();
+  arrival_of_token_.clear();
+  outgoing_.clear();
+  targets_.clear();
+  elements_.clear();
+  jobs_.clear();
+  timers_.clear();
+  flushes_.clear();
+  passed_.clear();
+  track_bytes_ = 0;
+  for (Stage& each : stages_) each = {};
+}
+
+}  // namespace offpath::sift

@@ -1,0 +1,269 @@
+#include "sift/track_run.h"
+
+#include <array>
+#include <bit>
+#include <numeric>
+
+namespace offpath::sift {
+
+Result<std::shared_ptr<const TrackForm>> TrackForm::make(const frame::Schema& schema, std::string_view key) {
+  auto made = std::make_shared<TrackForm>();
+  OFP_ASSIGN(made->rows, RowForm::make(schema, key));
+  frame::Schema answers = schema;
+  answers.fields.insert(answers.fields.begin(), {.name = "step", .type = frame::Type::int64, .nullable = false});
+  OFP_ASSIGN(made->answers, RowForm::make(answers, key));
+  return made;
+}
+
+Result<std::shared_ptr<const TrackForm>> TrackForm::of_frame(Bytes bytes, std::string_view key) {
+  OFP_ASSIGN(const frame::FrameView parsed, frame::parse_frame(bytes));
+  OFP_ASSIGN(const frame::Schema schema, frame::read_schema(bytes, parsed));
+  return make(schema, key);
+}
+
+// ---- identifiers in order
+
+namespace {
+constexpr std::uint64_t sign_bit = 1ull << 63;
+}
+
+std::uint64_t key_of(const RowForm& form, std::uint64_t identifier) noexcept {
+  if (form.key_bytes() == 4) {
+    const auto low = static_cast<std::uint32_t>(identifier);
+    identifier = form.key_is_signed() ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(low)}) : low;
+  }
+  return form.key_is_signed() ? identifier ^ sign_bit : identifier;
+}
+
+std::uint64_t key_of(const RowForm& form, const std::byte* value) noexcept {
+  return key_of(form, form.key_bytes() == 4 ? load<std::uint32_t>(value) : load<std::uint64_t>(value));
+}
+
+void store_key(const RowForm& form, std::uint64_t key, std::byte* value) noexcept {
+  const std::uint64_t identifier = form.key_is_signed() ? key ^ sign_bit : key;
+  std::memcpy(value, &identifier, form.key_bytes());
+}
+
+// ---- memory
+
+Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
+                                                 const FrameMemory& memory) {
+  constexpr std::uint64_t alignment = 64;
+  std::uint64_t bytes = 0;
+  const auto place = [&](std::uint64_t length) {
+    const std::uint64_t at = bytes;
+    bytes = align_up(bytes + length, alignment);
+    return at;
+  };
+  const std::uint64_t keys_at = place(keys * 8), begins_at = place((keys + 1) * 8), steps_at = place(rows * 8);
+  std::vector<std::uint64_t> columns_at;
+  for (std::size_t i = 0; i < form->widths().size(); ++i)
+    columns_at.push_back(i == form->key_column() ? 0 : place(rows * form->widths()[i]));
+  auto made = std::make_shared<TrackRun>();
+  OFP_ASSIGN(made->memory_, memory.cache->take(bytes, memory.user));
+  std::byte* const base = made->memory_.data();
+  made->rows_ = rows;
+  made->keys_count_ = keys;
+  made->keys_ = reinterpret_cast<std::uint64_t*>(base + keys_at);
+  made->begins_ = reinterpret_cast<std::uint64_t*>(base + begins_at);
+  made->steps_ = reinterpret_cast<std::int64_t*>(base + steps_at);
+  for (std::size_t i = 0; i < columns_at.size(); ++i)
+    made->columns_.push_back(i == form->key_column() ? nullptr : base + columns_at[i]);
+  made->form_ = std::move(form);
+  return made;
+}
+
+RowRange TrackRun::find(std::uint64_t key) const noexcept {
+  const std::span<const std::uint64_t> all = keys();
+  const auto found = std::ranges::lower_bound(all, key);
+  if (found == all.end() || *found != key) return {};
+  return rows_of(static_cast<std::size_t>(found - all.begin()));
+}
+
+// ---- sort
+
+namespace {
+
+struct Entry {
+  std::uint64_t key;
+  std::uint32_t segment;
+  std::uint32_t row;  // of all segments, one after the other
+};
+static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
+
+// By key; entries of one key keep their order. Digits of eleven bits, of those bits only that differ at all.
+void sort_by_key(std::vector<Entry>& entries) {
+  constexpr std::uint32_t digit_bits = 11, digits = 1u << digit_bits;
+  constexpr std::size_t few = 1024;
+  if (entries.size() < few) {
+    std::ranges::stable_sort(entries, {}, &Entry::key);
+    return;
+  }
+  std::uint64_t differ = 0;
+  for (const Entry& entry : entries) differ |= entry.key ^ entries[0].key;
+  if (differ == 0) return;
+  std::vector<Entry> other(entries.size());
+  const auto end = static_cast<std::uint32_t>(std::bit_width(differ));
+  for (auto shift = static_cast<std::uint32_t>(std::countr_zero(differ)); shift < end; shift += digit_bits) {
+    std::array<std::uint64_t, digits> at{};
+    for (const Entry& entry : entries) ++at[(entry.key >> shift) & (digits - 1)];
+    std::exclusive_scan(at.begin(), at.end(), at.begin(), std::uint64_t{0});
+    for (const Entry& entry : entries) other[at[(entry.key >> shift) & (digits - 1)]++] = entry;
+    entries.swap(other);
+  }
+}
+
+template <class Value>
+void gather(std::span<const std::uint32_t> order, const std::byte* from, std::byte* to) noexcept {
+  for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * sizeof(Value), from + std::size_t{order[i]} * sizeof(Value), sizeof(Value));
+}
+
+void gather(std::span<const std::uint32_t> order, const std::byte* from, std::uint32_t width, std::byte* to) noexcept {
+  switch (width) {
+    case 1: return gather<std::uint8_t>(order, from, to);
+    case 2: return gather<std::uint16_t>(order, from, to);
+    case 4: return gather<std::uint32_t>(order, from, to);
+    case 8: return gather<std::uint64_t>(order, from, to);
+    default:
+      for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * width, from + std::size_t{order[i]} * width, width);
+  }
+}
+
+// All segments' values of a column one after the other: where they lie, if there is one segment; else in `scratch`.
+const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column, std::uint32_t width,
+                             std::vector<std::byte>& scratch) {
+  std::size_t bytes = 0;
+  for (const Segment& segment : segments) {
+    const std::byte* const from = pieces[segment.piece].view.columns[column].values + segment.first_row * width;
+    if (segments.size() == 1) return from;
+    std::memcpy(scratch.data() + bytes, from, segment.rows * width);
+    bytes += segment.rows * width;
+  }
+  return scratch.data();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form, const std::vector<Piece>& pieces,
+                                                       const FrameMemory& memory) {
+  // Segments come in the order of steps, and the sort keeps the order of equal keys: that makes (identifier, step).
+  const std::vector<Segment> segments = segments_of(pieces);
+  std::uint64_t rows = 0;
+  for (const Segment& segment : segments) rows += segment.rows;
+  if (rows > UINT32_MAX) return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
+  std::vector<Entry> entries;
+  entries.reserve(rows);
+  for (std::uint32_t number = 0; number < segments.size(); ++number) {
+    const Segment& segment = segments[number];
+    const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
+    for (std::uint64_t row = 0; row < segment.rows; ++row)
+      entries.push_back({key_of(*form, ids + row * form->key_bytes()), number, static_cast<std::uint32_t>(entries.size())});
+  }
+  sort_by_key(entries);
+
+  std::uint64_t keys = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) keys += i == 0 || entries[i].key != entries[i - 1].key ? 1 : 0;
+  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys, memory));
+  std::uint64_t key = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    made->steps_[i] = segments[entries[i].segment].step;
+    if (i > 0 && entries[i].key == entries[i - 1].key) continue;
+    made->keys_[key] = entries[i].key;
+    made->begins_[key++] = i;
+  }
+  made->begins_[keys] = rows;
+  // Sixteen bytes for each row and column would be most of what is read: the order alone is four.
+  std::vector<std::uint32_t> order(rows);
+  std::ranges::transform(entries, order.begin(), &Entry::row);
+  entries = {};
+  std::uint32_t widest = 0;
+  for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
+  std::vector<std::byte> scratch(segments.size() == 1 ? 0 : rows * widest);
+  for (std::size_t column = 0; column < form->widths().size(); ++column) {
+    if (column == form->key_column()) continue;
+    const std::uint32_t width = form->widths()[column];
+    gather(order, join_column(segments, pieces, column, width, scratch), width, made->columns_[column]);
+  }
+  return made;
+}
+
+// ---- merge
+
+void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges, std::vector<Stretch>& stretches) {
+  std::erase_if(ranges, [](const auto& each) { return each.second.first == each.second.end; });
+  // The range with the smallest next step gives all its rows up to the next range's; mostly that is all of them, for
+  // pieces of later steps come later.
+  while (!ranges.empty()) {
+    const auto step_of_range = [](const auto& each) { return each.first->steps()[each.second.first]; };
+    const auto least = std::ranges::min_element(ranges, {}, step_of_range);
+    std::int64_t next = INT64_MAX;
+    bool before_next = true;  // rows of step `next` itself come first too, for this range is before the one that has it
+    for (auto each = ranges.begin(); each != ranges.end(); ++each) {
+      if (each == least || step_of_range(*each) > next) continue;
+      if (step_of_range(*each) < next) before_next = least < each;
+      next = step_of_range(*each);
+    }
+    auto& [run, range] = *least;
+    const std::span<const std::int64_t> steps = run->steps().subspan(range.first, range.end - range.first);
+    std::uint64_t rows = steps.size();
+    if (ranges.size() > 1) {
+      const auto end = before_next ? std::ranges::upper_bound(steps, next) : std::ranges::lower_bound(steps, next);
+      rows = static_cast<std::uint64_t>(end - steps.begin());
+    }
+    stretches.push_back({run, key, range.first, rows});
+    range.first += rows;
+    if (range.first == range.end) ranges.erase(least);
+  }
+}
+
+void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes, std::byte* to) noexcept {
+  for (const Stretch& stretch : stretches) {
+    const std::size_t bytes = stretch.rows * value_bytes;
+    std::memcpy(to, stretch.run->column(column) + stretch.first * value_bytes, bytes);
+    to += bytes;
+  }
+}
+
+void copy_steps(std::span<const Stretch> stretches, std::byte* to) noexcept {
+  for (const Stretch& stretch : stretches) {
+    const std::size_t bytes = stretch.rows * sizeof(std::int64_t);
+    std::memcpy(to, stretch.run->steps().data() + stretch.first, bytes);
+    to += bytes;
+  }
+}
+
+Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory) {
+  OFP_ASSERT(!runs.empty());
+  std::vector<std::size_t> at(runs.size());  // next key of each run
+  std::vector<Stretch> stretches;
+  std::vector<std::uint64_t> keys, begins;
+  std::vector<std::pair<const TrackRun*, RowRange>> ranges;
+  std::uint64_t rows = 0;
+  for (;;) {
+    bool any = false;
+    std::uint64_t key = UINT64_MAX;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (at[i] == runs[i]->keys_count_) continue;
+      any = true;
+      key = std::min(key, runs[i]->keys_[at[i]]);
+    }
+    if (!any) break;
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (at[i] < runs[i]->keys_count_ && runs[i]->keys_[at[i]] == key) ranges.emplace_back(runs[i].get(), runs[i]->rows_of(at[i]++));
+    keys.push_back(key);
+    begins.push_back(rows);
+    for (const auto& [run, range] : ranges) rows += range.end - range.first;
+    append_by_step(key, ranges, stretches);
+  }
+  const std::shared_ptr<const RowForm>& form = runs[0]->form_;
+  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys.size(), memory));
+  std::ranges::copy(keys, made->keys_);
+  std::ranges::copy(begins, made->begins_);
+  made->begins_[keys.size()] = rows;
+  copy_steps(stretches, reinterpret_cast<std::byte*>(made->steps_));
+  for (std::size_t column = 0; column < form->widths().size(); ++column)
+    if (column != form->key_column()) copy_column(stretches, column, form->widths()[column], made->columns_[column]);
+  return made;
+}
+
+}  // namespace offpath::sift

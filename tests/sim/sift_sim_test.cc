@@ -1,0 +1,444 @@
+// The sift service of many agents in virtual time, under seeded faults.
+//
+// Each seed draws a world (how many agents, stages, fan-out, thresholds and budgets, how slow each agent's jobs and the way
+// to it are) and what the carrier between agents does wrong: it delays and reorders offers, repeats them, loses them and their
+// answers, breaks pulls, and lets an agent be away for a while. Programs put frames as fast as they are taken. What must hold
+// whatever happens:
+//   - no stage of any agent uses more than its budget, by its own account and by the memory really in use
+//   - after a flush every row that was put is in the tracks exactly once, with its values, in the order of a plain sort
+//   - nothing waits for ever: with budgets of a few pieces the world comes to rest
+//
+// In some worlds agents are killed and come back without memory. What they alone had is lost (replicas are the pool's), but
+// the others go on, a later flush ends, and rows that never were with a killed agent are there exactly once.
+//
+//   OFFPATH_SIM_SEEDS=N     how many seeds (default 150)
+//   OFFPATH_SIM_SEED=K      only this one
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "link/fault_link.h"
+#include "sift/particles.h"
+#include "sift/sift.h"
+#include "sift/track_reader.h"
+
+namespace offpath::sift {
+namespace {
+
+using link::SeededRandom;
+using Row = std::pair<std::uint64_t, std::int64_t>;  // identifier, step
+
+struct Faults {
+  double offer_lost = 0, answer_lost = 0, repeated = 0, pull_fails = 0, corrupted = 0;
+  TimeNs delay_max_ns = millisecond_ns;
+  TimeNs patience_ns = 50 * millisecond_ns;  // of a carrier that hears nothing
+};
+
+struct Agent {
+  std::string name;
+  std::uint64_t incarnation = 1;
+  FrameMemory memory;
+  std::unique_ptr<Sift> sift;
+  TimeNs job_ns = millisecond_ns;
+  std::uint64_t next_token = 1;
+  std::map<std::uint64_t, std::function<void(const Status&)>> answers;  // of its puts and of offers to it
+  std::map<std::uint64_t, FramePtr> offered;                           // what a pull of an offer brings
+  std::map<std::uint64_t, std::function<void(const Status&)>> flushes;
+  TimeNs away_until = 0;
+  TimeNs timer_at = never;
+
+  std::deque<std::pair<std::string, FramePtr>> to_put;
+  std::uint32_t puts_open = 0;
+};
+
+class World {
+ public:
+  explicit World(std::uint64_t seed, bool kills) : random_(seed), kills_(kills) {
+    draw();
+    std::vector<std::string> names;
+    for (std::uint64_t i = 0; i < agents_count_; ++i) names.push_back(fmt::format("dpu{:03}", i));
+    agents_.resize(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      agents_[i].name = names[i];
+      agents_[i].job_ns = random_.chance(0.1) ? 50 * millisecond_ns : 1 + random_.below(2 * millisecond_ns);
+      start(i);
+    }
+  }
+
+  void run() {
+    make_puts();
+    for (std::size_t i = 0; i < agents_.size(); ++i) feed(i);
+    if (kills_) {
+      for (std::uint64_t i = 1 + random_.below(3); i > 0; --i)
+        at(now_ + random_.below(200 * millisecond_ns), [this, victim = random_.below(agents_.size())] { kill(victim); });
+      kill_until_ = now_ + 200 * millisecond_ns;
+    }
+    if (random_.chance(0.5)) {  // in the midst of it
+      step_until(now_ + 50 * millisecond_ns);
+      flush(false);
+    }
+    run_until([this] { return std::ranges::all_of(agents_, [](const Agent& agent) { return agent.to_put.empty() && agent.puts_open == 0; }); });
+    step_until(kill_until_);
+    run_until([this] { return std::ranges::all_of(agents_, [](const Agent& agent) { return agent.puts_open == 0; }); });
+    flush(true);
+    check_tracks();
+    for (const Agent& agent : agents_)  // of a former life, something may still come
+      for (std::uint32_t stage = 1; stage <= settings_.stages && !kills_; ++stage) EXPECT_EQ(agent.sift->counters(stage).offers_waiting, 0u);
+  }
+
+  [[nodiscard]] std::string describe() const {
+    return fmt::format("{} agents, {} stages, fanout {}, threshold {}, budget {}, {} rows", agents_.size(), settings_.stages,
+                       settings_.fanout, settings_.threshold_bytes, settings_.budget_bytes, put_.size());
+  }
+  [[nodiscard]] std::uint64_t repeated() const { return repeated_; }
+
+ private:
+  void draw() {
+    const std::uint32_t counts[] = {1, 2, 3, 7, 20, 100};
+    agents_count_ = counts[random_.below(random_.chance(0.1) ? 6 : 5)];
+    settings_.pool = "/tracks";
+    settings_.key = "id";
+    settings_.stages = static_cast<std::uint32_t>(1 + random_.below(3));
+    settings_.fanout = 2u << random_.below(3);
+    settings_.threshold_bytes = 4096 << random_.below(5);
+    settings_.age_ns = random_.chance(0.3) ? 5 * millisecond_ns : second_ns;
+    rows_max_ = 1 + random_.below(600);
+    frame::Schema schema;
+    const frame::Type keys[] = {frame::Type::uint64, frame::Type::int64, frame::Type::uint32, frame::Type::int32};
+    schema.fields.push_back({.name = "id", .type = keys[random_.below(4)]});
+    schema.fields.push_back({.name = "x", .type = frame::Type::float32});
+    schema.fields.push_back({.name = "type", .type = frame::Type::uint8});
+    form_ = TrackForm::make(schema, "id").value();
+    // The smallest budget that lets one piece in, and a little.
+    const std::uint64_t piece = rows_max_ * form_->rows->row_bytes() + form_->rows->overhead_bytes();
+    const std::uint64_t least = BufferCache::class_bytes(piece) + std::max(piece + piece / 8, rows_max_ * TrackRun::sort_bytes_per_row) +
+                                parts_bytes_max(0, 0, settings_.fanout, form_->rows->overhead_bytes());
+    settings_.budget_bytes = std::max(least + random_.below(random_.chance(0.5) ? 64 << 10 : 4 << 20), settings_.threshold_bytes);
+    settings_.credit_bytes = random_.chance(0.5) ? settings_.budget_bytes : 1 + random_.below(100'000);
+    if (random_.chance(0.6)) {
+      faults_ = {.offer_lost = 0.05, .answer_lost = 0.1, .repeated = 0.1, .pull_fails = 0.05, .corrupted = 0.02};
+      faults_.delay_max_ns = 20 * millisecond_ns;
+    }
+  }
+
+  void start(std::size_t i) {
+    Agent& agent = agents_[i];
+    std::vector<std::string> names;
+    for (std::uint64_t each = 0; each < agents_count_; ++each) names.push_back(fmt::format("dpu{:03}", each));
+    agent.memory = {BufferCache::make({.cached_bytes_max = 1 << 20, .huge_pages = false}), 7};
+    SiftOptions options{.settings = settings_, .self = {agent.name, agent.incarnation}, .memory = agent.memory};
+    options.check_in_job_bytes = random_.chance(0.5) ? 0 : 1 << 20;
+    auto made = Sift::make(options, names);
+    ASSERT_TRUE(made) << made.error().message;
+    agent.sift = std::move(*made);
+  }
+
+  void kill(std::size_t i) {
+    Agent& agent = agents_[i];
+    agent.sift = nullptr;
+    ++agent.incarnation;
+    agent.answers.clear();
+    agent.offered.clear();
+    agent.flushes.clear();
+    agent.timer_at = never;
+    killed_.insert(i);
+    start(i);
+    agent.puts_open = 0;  // the program's channel has ended; it opens another one and goes on
+    feed(i);
+  }
+
+  // ---- programs
+
+  void make_puts() {
+    const std::uint64_t ids = 1 + random_.below(3000);
+    const std::uint64_t spread = random_.chance(0.3) ? 1 : random_.chance(0.2) ? 0 : 0x1'0001;
+    const auto steps = static_cast<std::int64_t>(1 + random_.below(6));
+    std::uint64_t budget_of_rows = 30'000;
+    for (std::int64_t step = 0; step < steps; ++step)
+      for (std::size_t i = 0; i < agents_.size(); ++i)
+        for (std::uint64_t piece = random_.below(4); piece > 0 && budget_of_rows > 0; --piece) {
+          std::vector<std::uint64_t> numbers(1 + random_.below(rows_max_));
+          budget_of_rows -= std::min<std::uint64_t>(budget_of_rows, numbers.size());
+          for (std::uint64_t& id : numbers) {
+            id = random_.below(ids) * spread - (random_.chance(0.1) ? 5 : 0);
+            if (form_->rows->key_bytes() == 4) id &= 0xFFFF'FFFF;
+            ++put_[{id, step * 10}];
+            by_agent_[i].insert({id, step * 10});
+          }
+          // Programs' frames are not the agent's memory here: they are charged by the mover.
+          agents_[i].to_put.emplace_back(fmt::format("step{:06}", step * 10), particle_frame(*form_->rows, numbers, step * 10, program_memory_));
+        }
+  }
+
+  void feed(std::size_t i) {
+    Agent& agent = agents_[i];
+    while (!agent.to_put.empty() && agent.puts_open < 4) {
+      const auto [row_key, frame] = agent.to_put.front();
+      agent.to_put.pop_front();
+      ++agent.puts_open;
+      const std::uint64_t token = agent.next_token++;
+      agent.answers[token] = [this, i](const Status& status) {
+        EXPECT_TRUE(status) << status.error().message;
+        --agents_[i].puts_open;
+        at(now_ + 1, [this, i] { feed(i); });
+      };
+      Effects effects;
+      agent.sift->on_put(token, row_key, frame, now_, effects);
+      carry_out(i, effects);
+    }
+  }
+
+  // ---- the carrier
+
+  void offer(std::size_t from, PublishEffect effect) {
+    const std::size_t to = agents_[from].sift->geometry().position_of(effect.member);
+    ASSERT_LT(to, agents_.size());
+    auto over = std::make_shared<bool>(false);
+    const std::uint64_t life = agents_[from].incarnation;
+    const auto answered = [this, from, life, over, token = effect.token](const Status& status) {
+      if (std::exchange(*over, true) || agents_[from].incarnation != life) return;
+      Effects effects;
+      agents_[from].sift->on_published(token, status, now_, effects);
+      carry_out(from, effects);
+    };
+    at(now_ + faults_.patience_ns + random_.below(millisecond_ns), [answered] { answered(fail(Error::timeout, "no answer")); });
+    const auto bytes = decode_piece_header(encode(effect.header));
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    const std::uint32_t times = random_.chance(faults_.repeated) ? 2 : 1;
+    for (std::uint32_t i = 0; i < times; ++i) {
+      if (random_.chance(faults_.offer_lost)) continue;
+      at(now_ + 1 + random_.below(faults_.delay_max_ns), [this, to, answered, header = *bytes, frame = effect.frame] { deliver(to, header, frame, answered); });
+    }
+  }
+
+  void deliver(std::size_t to, const PieceHeader& header, const FramePtr& frame, const std::function<void(const Status&)>& answered) {
+    Agent& agent = agents_[to];
+    if (agent.away_until > now_) return;
+    const std::uint64_t token = agent.next_token++;
+    agent.answers[token] = [this, answered](const Status& status) {
+      if (random_.chance(faults_.answer_lost)) return;
+      at(now_ + 1 + random_.below(faults_.delay_max_ns), [answered, status] { answered(status); });
+    };
+    agent.offered[token] = frame;
+    Effects effects;
+    agent.sift->on_offer(token, header, frame == nullptr ? 0 : frame->bytes, nullptr, now_, effects);
+    carry_out(to, effects);
+  }
+
+  // A copy in the puller's own memory, as a link makes it.
+  Result<FramePtr> pull(Agent& agent, std::uint64_t token) {
+    const FramePtr source = agent.offered.at(token);
+    if (random_.chance(faults_.pull_fails)) return fail(Error::peer_lost, "the link broke");
+    auto copy = std::make_shared<mover::Frame>();
+    OFP_ASSIGN(copy->buffer, agent.memory.cache->take(source->bytes, 7));
+    std::memcpy(copy->buffer.data(), source->buffer.data(), source->bytes);
+    copy->bytes = source->bytes;
+    copy->rows = source->rows;
+    copy->arrow = true;
+    if (random_.chance(faults_.corrupted)) {
+      const auto view = form_->rows->view({copy->buffer.data(), copy->bytes}).value();
+      const_cast<std::byte&>(view.ids.values[random_.below(view.rows * view.ids.value_bytes)]) ^= std::byte{16};
+    }
+    return copy;
+  }
+
+  void carry_out(std::size_t i, Effects& effects) {
+    Agent& agent = agents_[i];
+    const std::uint64_t life = agent.incarnation;
+    for (Effect& effect : effects) {
+      if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
+        const auto node = agent.answers.extract(answer->token);
+        ASSERT_FALSE(node.empty()) << "an answer nobody waits for, or the second one";
+        agent.offered.erase(answer->token);
+        node.mapped()(answer->status);
+      } else if (auto* publish = std::get_if<PublishEffect>(&effect)) {
+        offer(i, std::move(*publish));
+      } else if (auto* wanted = std::get_if<PullEffect>(&effect)) {
+        at(now_ + 1 + random_.below(faults_.delay_max_ns), [this, i, life, token = wanted->token] {
+          if (agents_[i].incarnation != life) return;
+          Effects next;
+          agents_[i].sift->on_pulled(token, pull(agents_[i], token), now_, next);
+          carry_out(i, next);
+        });
+      } else if (auto* job = std::get_if<JobEffect>(&effect)) {
+        at(now_ + 1 + random_.below(2 * agent.job_ns), [this, i, life, job = std::move(*job)] {
+          if (agents_[i].incarnation != life) return;
+          const Status status = random_.chance(0.02) ? Status(fail(Error::no_memory, "drawn")) : job.run();
+          check_budgets(agents_[i]);
+          Effects next;
+          agents_[i].sift->on_job(job.token, status, now_, next);
+          carry_out(i, next);
+        });
+      } else if (auto* flushed = std::get_if<FlushedEffect>(&effect)) {
+        const auto node = agent.flushes.extract(flushed->token);
+        ASSERT_FALSE(node.empty());
+        node.mapped()(flushed->status);
+      }
+    }
+    check_budgets(agent);
+    arm(i);
+  }
+
+  void arm(std::size_t i) {
+    const TimeNs next = agents_[i].sift->next_deadline();
+    if (next == never || agents_[i].timer_at <= next) return;
+    agents_[i].timer_at = next;
+    at(std::max(next, now_), [this, i, life = agents_[i].incarnation] {
+      if (agents_[i].incarnation != life) return;
+      agents_[i].timer_at = never;
+      Effects effects;
+      agents_[i].sift->on_time(now_, effects);
+      carry_out(i, effects);
+      arm(i);
+    });
+  }
+
+  void check_budgets(const Agent& agent) {
+    std::uint64_t allowed = agent.sift->track_bytes() * 2 + (1 << 20);  // a run that is made has its sources beside it
+    for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) {
+      const StageCounters& counters = agent.sift->counters(stage);
+      ASSERT_LE(counters.used_bytes_peak, settings_.budget_bytes);
+      allowed += counters.used_bytes;
+    }
+    ASSERT_LE(agent.memory.cache->used_bytes(), allowed);
+  }
+
+  // ---- time
+
+  void at(TimeNs when, std::function<void()> what) { events_.emplace(when, std::move(what)); }
+
+  bool step() {
+    if (events_.empty() || ::testing::Test::HasFailure()) return false;
+    auto first = events_.extract(events_.begin());
+    now_ = first.key();
+    first.mapped()();
+    if (faults_.offer_lost > 0 && random_.chance(0.001)) agents_[random_.below(agents_.size())].away_until = now_ + random_.below(200 * millisecond_ns);
+    return true;
+  }
+  void step_until(TimeNs when) {
+    while (!events_.empty() && events_.begin()->first <= when && step()) {}
+    now_ = std::max(now_, when);
+  }
+  void run_until(const std::function<bool()>& done) {
+    const TimeNs end = now_ + 3600 * second_ns;
+    while (!done() && now_ < end)
+      if (!step()) break;
+    if (!::testing::Test::HasFailure()) { ASSERT_TRUE(done()) << "at " << now_ / second_ns << " s the world stands still"; }
+  }
+
+  // ---- what must hold
+
+  void flush(bool wait) {
+    const std::uint64_t number = ++flushes_;
+    auto left = std::make_shared<std::size_t>(agents_.size());
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      Agent& agent = agents_[i];
+      const std::uint64_t token = agent.next_token++;
+      agent.flushes[token] = [left](const Status& status) {
+        EXPECT_TRUE(status) << status.error().message;
+        --*left;
+      };
+      Effects effects;
+      agent.sift->on_flush(token, number, now_ + 1000 * second_ns, now_, effects);
+      carry_out(i, effects);
+    }
+    if (wait) run_until([left] { return *left == 0; });
+  }
+
+  void check_tracks() {
+    if (::testing::Test::HasFailure()) return;
+    std::map<Row, int> found;
+    for (Agent& agent : agents_) {
+      TrackReader reader(agent.sift->tracks(), {}, 1 + random_.below(5000));
+      std::pair<std::uint64_t, std::int64_t> before{0, INT64_MIN};
+      for (;;) {
+        const auto frame = reader.next(program_memory_);
+        ASSERT_TRUE(frame) << frame.error().message;
+        if (*frame == nullptr) break;
+        const RowsView view = form_->answers->view({(*frame)->buffer.data(), (*frame)->bytes}).value();
+        for (std::uint64_t row = 0; row < view.rows; ++row) {
+          const auto step = load<std::int64_t>(view.columns[0].values + row * 8);
+          std::uint64_t id = 0;
+          std::memcpy(&id, view.ids.values + row * view.ids.value_bytes, view.ids.value_bytes);
+          ++found[{id, step}];
+          const std::pair key{key_of(*form_->rows, id), step};
+          ASSERT_LE(before, key) << "the order of (identifier, step)";
+          before = key;
+          ASSERT_EQ(wrong_row(*form_->rows, view, row, step, 1), "");
+        }
+      }
+      for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) repeated_ += agent.sift->counters(stage).repeated;
+    }
+    if (!kills_) {
+      ASSERT_EQ(found.size(), put_.size());
+      ASSERT_TRUE(found == put_) << "every row that was put is found as often as it was put";
+      return;
+    }
+    for (const auto& [row, times] : found) ASSERT_TRUE(put_.contains(row)) << "a row that nobody put";
+    for (const auto& [row, times] : put_)
+      if (!was_with_killed(row)) { ASSERT_EQ(found[row], times) << "identifier " << row.first << " at step " << row.second; }
+  }
+
+  // Was the row with an agent that was killed, in any stage?
+  bool was_with_killed(const Row& row) {
+    const Geometry& geometry = agents_[0].sift->geometry();
+    for (const auto& [agent, rows] : by_agent_) {
+      if (!rows.contains(row)) continue;
+      std::uint32_t holder = static_cast<std::uint32_t>(agent);
+      ElementId element;
+      for (;;) {
+        if (killed_.contains(holder)) return true;
+        if (element.stage == settings_.track_stage()) break;
+        element = geometry.next(element, settings_.split_bits(element.stage).part_of(row.first));
+        holder = geometry.owner(element, holder);
+      }
+    }
+    return false;
+  }
+
+  SeededRandom random_;
+  bool kills_;
+  std::uint64_t agents_count_ = 1, rows_max_ = 1, flushes_ = 0, repeated_ = 0;
+  Settings settings_;
+  Faults faults_;
+  std::shared_ptr<const TrackForm> form_;
+  FrameMemory program_memory_{BufferCache::make({.cached_bytes_max = 1 << 20, .huge_pages = false}), 7};
+  std::vector<Agent> agents_;
+  std::multimap<TimeNs, std::function<void()>> events_;
+  TimeNs now_ = 0, kill_until_ = 0;
+  std::map<Row, int> put_;
+  std::map<std::size_t, std::set<Row>> by_agent_;
+  std::set<std::size_t> killed_;
+};
+
+std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+void run_worlds(bool kills, std::uint64_t worlds) {
+  const std::uint64_t only = number_of("OFFPATH_SIM_SEED", 0);
+  const std::uint64_t first = only != 0 ? only : 1, count = only != 0 ? 1 : number_of("OFFPATH_SIM_SEEDS", worlds);
+  std::uint64_t repeated = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    World world(seed, kills);
+    world.run();
+    repeated += world.repeated();
+    if (::testing::Test::HasFailure()) {
+      FAIL() << "world " << seed << " (" << world.describe() << "); again: OFFPATH_SIM_SEED=" << seed << " sift_sim_test --gtest_filter="
+             << ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() << '.'
+             << ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    }
+  }
+  if (only == 0 && count > 20) { EXPECT_GT(repeated, 0u) << "no piece was ever offered twice: the faults are not there"; }
+}
+
+TEST(SiftSim, EveryRowIsInTheTracksOnce) { run_worlds(false, 150); }
+TEST(SiftSim, KilledAgentsLoseNothingOfOthers) { run_worlds(true, 60); }
+
+}  // namespace
+}  // namespace offpath::sift
