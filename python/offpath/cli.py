@@ -200,6 +200,31 @@ def pool_get(pool: PoolArgument, row: str, column: Annotated[str, typer.Argument
             print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
 
 
+@pool_app.command("create")
+def pool_create(pool: PoolArgument, agent: AgentOption = None) -> None:
+    """Makes a pool on all members, with the options in its name, such as 'hash:/particles?replicas=2&budget=4GiB'."""
+    with open_session(agent) as session:
+        session.pool(pool).create()
+    print(f"{pool} is there")
+
+
+@pool_app.command("put")
+def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(help="What to store; an Arrow or "
+             "Parquet file (.arrow, .arrows, .feather, .parquet) becomes a table.")],
+             column: Annotated[str, typer.Option(help="The object's column.")] = "",
+             agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Stores a file as one object."""
+    from .pool import read_object
+
+    with open_session(agent) as session:
+        session.pool(pool).put(read_object(file), row, column)
+    size = file.stat().st_size
+    if as_json:
+        print_json({"row": row, "column": column, "file_bytes": size})
+    else:
+        print(f"({row}, {column}): {size_text(size)}")
+
+
 @pool_app.command("write")
 def pool_write(pool: PoolArgument, path: Path, agent: AgentOption = None, as_json: JsonFlag = False) -> None:
     """All objects, in the order of storing, as one Arrow IPC stream file."""

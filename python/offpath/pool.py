@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
+
+
+def read_object(path: Path) -> Any:
+    """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise its bytes."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path)
+    if path.suffix == ".arrows":
+        return pa.ipc.open_stream(path.read_bytes()).read_all()
+    if path.suffix in (".arrow", ".feather"):
+        return pa.ipc.open_file(path.read_bytes()).read_all()
+    return path.read_bytes()
 
 
 class Entry(NamedTuple):
@@ -114,6 +128,30 @@ class Pool:
     def get_bytes(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.Buffer:
         """The object's bytes, without a copy on one machine."""
         return self.get_frame(row, column, timeout).buffer()
+
+    def create(self) -> Pool:
+        """Makes the pool, on all members, if it is not there: what its name says of policy, members and copies holds from now
+        on, whoever uses it. Storing makes it too.
+
+        Raises Invalid (what is wrong with the name), Exists (it is there with other options), Denied.
+        """
+        self.session._bytes_stream(self.name, arrow=False)
+        return self
+
+    def put(self, data: Any, row: str, column: str = "", timeout: float | None = None) -> None:
+        """Stores one object and waits until all its owners have it: bytes as they are, or anything that is or exports Arrow
+        data as an Arrow IPC stream. For objects now and then; what comes often goes by a stream.
+
+        Raises Timeout, Exists (the pool has ``overwrite=no``), TooLarge, Denied.
+        """
+        is_bytes = isinstance(data, bytes | bytearray | memoryview | pa.Buffer)
+        if not is_bytes:
+            table = pa.table(data).combine_chunks()
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            data = sink.getvalue()
+        self.session._bytes_stream(self.name, arrow=not is_bytes).send(data, (row, column)).wait_stored(timeout)
 
     def list(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> list[Entry]:
         """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing."""

@@ -85,6 +85,7 @@ class Session:
     def __init__(self, native: Channel) -> None:
         self._native = native
         self._waiters = Waiters(self)
+        self._bytes_streams: dict[tuple[str, bool], Stream] = {}
 
     def stream(
         self,
@@ -129,6 +130,13 @@ class Session:
     def pool(self, name: str) -> Pool:
         """A pool of the agent's by its name, such as ``local:/particles``."""
         return Pool(self, name)
+
+    def _bytes_stream(self, pool: str, arrow: bool) -> Stream:
+        """The stream by which single objects go to a pool. No two programs may have one name, nor two sessions."""
+        if (pool, arrow) not in self._bytes_streams:
+            name = f"put-{os.getpid()}-{id(self):x}-{len(self._bytes_streams)}"
+            self._bytes_streams[pool, arrow] = self.stream(name, destination=BYTES_AS_THEY_ARE[arrow], pool=pool)
+        return self._bytes_streams[pool, arrow]
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

@@ -73,7 +73,7 @@ class World {
     Program program;
     program.place = place;
     program.host = std::make_unique<SimHost>(fabric_, std::move(connected->link), layout);
-    const Status opened = program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, 0, 0, deadline());
+    const Status opened = program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
     ASSERT_TRUE(opened) << opened.error().message;
     Column column;
     if (staged_) {
