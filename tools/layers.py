@@ -23,7 +23,7 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "mover": {"base", "wire", "loop", "link", "channel", "frame"},
     "pool": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "task": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
-    "sift": {"base", "wire", "loop", "channel", "group", "frame", "pool"},
+    "sift": {"base", "wire", "loop", "channel", "group", "frame", "mover", "pool"},
     "exchange": {"base", "wire", "loop", "channel", "group"},
     "tcp": {"base", "wire", "loop", "channel"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},

@@ -1,6 +1,7 @@
 // Channels, memory, and reading back.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <optional>
@@ -242,6 +243,38 @@ class Channel {
     check(code, error);
     return Query(answer);
   }
+  [[nodiscard]] std::uint32_t sift_elements(const std::string& pool, double timeout) const {
+    const ChannelHandle channel = handle();
+    std::uint32_t elements = 0;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_sift_elements(channel.get(), pool.c_str(), static_cast<std::int64_t>(timeout * 1e9), &elements, &error);
+    }
+    check(code, error);
+    return elements;
+  }
+  void sift_flush(const std::string& pool, const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_sift_flush(channel.get(), pool.c_str(), wait_ns, error); });
+  }
+  [[nodiscard]] Frame sift_tracks(const std::string& pool, std::uint32_t element, const std::optional<std::vector<std::uint64_t>>& identifiers,
+                                  std::int64_t first_step, std::int64_t last_step, double timeout) const {
+    const ChannelHandle channel = handle();
+    static constexpr std::uint64_t none = 0;
+    const std::uint64_t* first = identifiers ? (identifiers->empty() ? &none : identifiers->data()) : nullptr;
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_sift_tracks(channel.get(), pool.c_str(), element, first, identifiers ? static_cast<std::uint32_t>(identifiers->size()) : 0,
+                             first_step, last_step, static_cast<std::int64_t>(timeout * 1e9), &frame, &error);
+    }
+    check(code, error);
+    return Frame(frame);
+  }
   [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     const std::int64_t wait_ns = wait_ns_of(timeout);
@@ -310,6 +343,10 @@ void bind_channel(nb::module_& module) {
            nb::arg("timeout"))
       .def("pool_query", &Channel::pool_query, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("query"), nb::arg("timeout").none())
+      .def("sift_elements", &Channel::sift_elements, nb::arg("pool"), nb::arg("timeout"))
+      .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
+      .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
+           nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout"))
       .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
 }
 

@@ -15,10 +15,11 @@ from .errors import *  # noqa: F403
 from .pool import Entry, Frame, Pool
 from .session import Announcement, Info, Segment, Session, connect
 from .stream import Stream, Ticket
+from .tracks import Tracks
 
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Frame", "Info", "Pool", "Segment", "Session", "Stream", "Ticket", "connect",
+    "Agent", "Announcement", "Entry", "Frame", "Info", "Pool", "Segment", "Session", "Stream", "Ticket", "Tracks", "connect",
     "errors", "find_agent", *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ._native import Channel
 from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
+from .tracks import Tracks
 from .waiters import Waiters
 
 
@@ -137,6 +138,11 @@ class Session:
             name = f"put-{os.getpid()}-{id(self):x}-{len(self._bytes_streams)}"
             self._bytes_streams[pool, arrow] = self.stream(name, destination=BYTES_AS_THEY_ARE[arrow], pool=pool)
         return self._bytes_streams[pool, arrow]
+
+    def tracks(self, name: str, key: str | None = None) -> Tracks:
+        """The tracks of a sift pool by its name, such as ``sift:/tracks``. ``key``: the column with identifiers, by default
+        the one that the name's options say, or ``id``."""
+        return Tracks(self, name, key)
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

@@ -23,6 +23,14 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
+bool is_of_sift(const Entry& request) noexcept {
+  const auto kind = static_cast<EntryKind>(request.kind);
+  if (kind >= EntryKind::peer_piece && kind <= EntryKind::sift_info) return true;
+  if (kind != EntryKind::peer_define) return false;
+  wire::PeerDefine definition{};
+  return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
+}
+
 bool is_of_peer(EntryKind kind) noexcept { return kind >= EntryKind::peer_put && kind <= EntryKind::peer_define; }
 
 bool is_of_pool(EntryKind kind) noexcept {
@@ -47,7 +55,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
                [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
                  return pools_.choose(pool, rows, columns, user);
                }),
-      mover_(options.mover, buffers_, pools_) {}
+      sifts_(options.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      mover_(options.mover, buffers_, stores_) {}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -57,6 +66,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
   mover_.on_channel_open(number, client, layout.streams_max, end->pull_ahead_bytes());
   pools_.on_channel_open(number, client.user);
+  sifts_.on_channel_open(number, client.user);
   queries_.on_channel_open(number, client.user);
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
@@ -91,6 +101,10 @@ bool Dispatcher::poll(TimeNs now) {
       did = true;
     }
   }
+  if (sifts_.next_deadline() <= now) {
+    sifts_.on_time(now, effects_);
+    did = true;
+  }
   if (pools_.next_deadline() <= now) {
     pools_.on_time(now, effects_);
     did = true;
@@ -103,6 +117,7 @@ bool Dispatcher::poll(TimeNs now) {
     used_bytes_before_ = used;
     mover_.on_memory_freed(effects_);
     pools_.on_time(now, effects_);
+    sifts_.on_time(now, effects_);
   } else {
     used_bytes_before_ = used;
   }
@@ -127,7 +142,9 @@ bool Dispatcher::fall_asleep(TimeNs now) {
   return all;
 }
 
-TimeNs Dispatcher::next_deadline() const { return std::min(pools_.next_deadline(), queries_.next_deadline()); }
+TimeNs Dispatcher::next_deadline() const {
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), sifts_.next_deadline()});
+}
 
 // ---- events
 
@@ -135,6 +152,7 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
   if (is_of_queries(request)) queries_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
   else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
   else mover_.on_request(channel.number(), request, now, effects_);
@@ -153,6 +171,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   }
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
+  else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
   else pools_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
@@ -160,6 +179,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
 
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
   pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
+  sifts_.on_descriptor(now, effects_);
   carry_out(now);
 }
 
@@ -168,6 +188,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
       channel.program(), why.message);
   pools_.on_channel_closed(channel.number());
+  sifts_.on_channel_closed(channel.number(), now, effects_);
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), effects_);
   mover_.on_channel_closed(channel.number(), now, effects_);
@@ -178,6 +199,7 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   const Service service = mover::service_of(token);
   if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_job(token, std::move(status), effects_);
+  else if (service == Service::sift) sifts_.on_job(token, status, now, effects_);
   else pools_.on_job(token, std::move(status), now, effects_);
   carry_out(now);
 }
@@ -202,6 +224,7 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   owner_ = owner;
   const group::Identity& self = group.membership().self().id;
   pools_.set_self(self.name, self.process);
+  sifts_.set_self(self.name, self.process);
   group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
 }
 
@@ -214,6 +237,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
+  sifts_.on_members(alive);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);
 }
@@ -223,6 +247,7 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
   request.kind = ask.kind;
   request.deadline = ask.deadline;
   request.inbox_bytes = ask.inbox_bytes;
+  request.payload_bytes = ask.payload_bytes;
   if (ask.object) {
     request.object = Bytes(ask.object->buffer.data(), ask.object->bytes);
     request.object_fd = ask.object->buffer.fd();
@@ -235,7 +260,8 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
     Result<pool::Answer> passed = tl::unexpected(Failure{});
     if (answer) passed = pool::Answer{answer->kind, std::move(answer->payload), answer->inbox};
     else passed = tl::unexpected(std::move(answer).error());
-    pools_.on_answer(token, std::move(passed), now, effects_);
+    if (mover::service_of(token) == Service::sift) sifts_.on_answer(token, passed, now, effects_);
+    else pools_.on_answer(token, std::move(passed), now, effects_);
     carry_out(now);
   };
   OFP_ASSERT(group_ != nullptr);

@@ -16,6 +16,7 @@
 #include "mover/mover.h"
 #include "pool/pools.h"
 #include "pool/query_service.h"
+#include "sift/sift_service.h"
 
 namespace offpath::agent {
 
@@ -24,6 +25,7 @@ struct DispatcherOptions {
   mover::BufferCacheOptions buffers;
   pool::PoolsOptions pools;
   pool::QueryService::Limits queries;
+  sift::SiftServiceOptions sifts;
   channel::AgentEndOptions channels;
 };
 
@@ -76,6 +78,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
   [[nodiscard]] const pool::Pools& pools() const noexcept { return pools_; }
+  [[nodiscard]] const sift::SiftService& sifts() const noexcept { return sifts_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
@@ -86,6 +89,30 @@ class Dispatcher final : public channel::AgentEvents {
   void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
 
  private:
+  // Where the mover's frames go, by the kind of pool.
+  class Stores final : public mover::Store {
+   public:
+    Stores(pool::Pools& pools, sift::SiftService& sifts) : pools_(pools), sifts_(sifts) {}
+    Status admit(const std::string& pool, uid_t user, mover::Effects& effects) override {
+      return sift::SiftService::is_own(pool) ? sifts_.admit(pool, user, effects) : pools_.admit(pool, user, effects);
+    }
+    Result<mover::Stored> put(const Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now, mover::Effects& effects) override {
+      if (sift::SiftService::is_own(place.pool)) return sifts_.put(place, std::move(frame), token, now, effects);
+      return pools_.put(place, std::move(frame), token, now, effects);
+    }
+    Result<mover::FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) override {
+      return pools_.find(pool, row_key, column_key, user);
+    }
+    // A sift pool takes each frame as it comes: there is nothing to hide until all ranks have ended a step.
+    void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                  mover::Effects& effects) override {
+      if (!sift::SiftService::is_own(pool)) pools_.end_step(pool, row_key, rank, ranks, now, effects);
+    }
+
+   private:
+    pool::Pools& pools_;
+    sift::SiftService& sifts_;
+  };
   struct Member {
     std::unique_ptr<channel::AgentEnd> end;
     mover::Client client;
@@ -106,6 +133,8 @@ class Dispatcher final : public channel::AgentEvents {
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::Pools pools_;
   pool::QueryService queries_;
+  sift::SiftService sifts_;
+  Stores stores_{pools_, sifts_};
   mover::Mover mover_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;

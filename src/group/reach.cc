@@ -24,9 +24,6 @@ Result<Answer> outcome_of(Reply reply) {
   return tl::unexpected(Failure{failed.code, std::string(failed.message)});
 }
 
-// Of the bytes of a request besides what it names: two keys, a pool and a few numbers.
-constexpr std::uint64_t payload_bytes_expected = 1024;
-
 }  // namespace
 
 Reach::Reach(Surroundings surroundings, const ReachOptions& options)
@@ -238,7 +235,7 @@ Status Reach::ask(Peer& peer, Request& request) {
   const std::uint64_t inbox_from = align_up(body.size(), 64), length = inbox_from + request.inbox_bytes;
   const auto at = find_room(peer, length);
   if (!at) return fail(Error::would_block, "the outbox is full");
-  if (!peer.end->has_room(payload_bytes_expected)) return fail(Error::would_block, "the ring is full");
+  if (!peer.end->has_room(request.payload_bytes)) return fail(Error::would_block, "the ring is full");
   Named named;
   HostEnd::RangeName range{};
   if (!body.empty()) {

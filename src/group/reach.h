@@ -48,6 +48,7 @@ struct Request {
   Bytes object{};
   int object_fd = -1;
   std::shared_ptr<const void> owner{};
+  std::uint64_t payload_bytes = 1024;  // of the request itself, about
   std::uint32_t inbox_bytes = 0;  // of room for what the member pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};

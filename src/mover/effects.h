@@ -98,6 +98,7 @@ struct AskEffect {
   FramePtr object;                // the member may pull it; may be null
   std::uint32_t inbox_bytes = 0;  // for what the member pushes
   std::function<void(const AskedMemory& memory, std::vector<std::byte>& payload)> compose;
+  std::uint64_t payload_bytes = 1024;  // of the request itself, about
 };
 
 using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect,
@@ -107,7 +108,7 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

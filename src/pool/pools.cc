@@ -12,7 +12,11 @@ using mover::FailEffect;
 using wire::EntryKind;
 
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room)
-    : options_(options), buffers_(std::move(buffers)), room_(std::move(room)), table_(options.table), alive_{""} {
+    : options_(options),
+      buffers_(std::move(buffers)),
+      table_(options.table),
+      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+      alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
 }
 
@@ -163,9 +167,9 @@ void Pools::on_channel_closed(ChannelNumber channel) {
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
-    // Nothing is pulled into their buffers any more; a job that reads a descriptor has its own hold on them.
     if (at->second.channel == channel) {
       reserved_[at->second.place.pool] -= at->second.bytes;
+      intake_.forget(mover::token_of(mover::Service::peers, at->first));
       at = incoming_.erase(at);
     } else {
       ++at;
@@ -213,7 +217,7 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   auto node = incoming_.extract(mover::number_of(token));
   if (!node) return;
   reserved_[node.mapped().place.pool] -= node.mapped().bytes;
-  arrived(std::move(node.mapped()), status, now, effects);
+  arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
 }
 
 void Pools::on_time(TimeNs now, Effects& effects) {

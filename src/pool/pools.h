@@ -27,6 +27,7 @@
 #include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/frame_table.h"
+#include "pool/intake.h"
 #include "pool/pool_name.h"
 
 namespace offpath::pool {
@@ -75,6 +76,14 @@ class Pools final : public mover::Store {
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
   [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user);
+
+  // ---- for services beside this one
+  // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
+  using ComposeFetch = std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
+             Effects& effects);
+  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects);
+  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }
 
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
@@ -131,6 +140,7 @@ class Pools final : public mover::Store {
     std::vector<std::string> tried;  // owners that had it not, or did not answer
     std::uint64_t asking = 0;        // the token's number; 0: none
     std::string owner;               // that is asked
+    bool fetched = false;            // by fetch(): nobody else is asked
     FramePtr delivered;
     TimeNs retry_at = never;
     Failure last{Error::timeout, ""};
@@ -166,8 +176,6 @@ class Pools final : public mover::Store {
     std::uint64_t rows = 0, bytes = 0, offer = 0;
     bool arrow = false;
     wire::BufferRef from{};
-    mover::Buffer buffer{};
-    std::shared_ptr<mover::Buffer> read_by_job{};  // instead of `buffer`
     TimeNs offer_until = never;
   };
   struct Listing {
@@ -230,7 +238,7 @@ class Pools final : public mover::Store {
   static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects);
   void admit_incoming(TimeNs now, Effects& effects);
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
-  void arrived(Incoming incoming, const Status& status, TimeNs now, Effects& effects);
+  void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
 
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
@@ -238,8 +246,8 @@ class Pools final : public mover::Store {
 
   PoolsOptions options_;
   std::shared_ptr<mover::BufferCache> buffers_;
-  std::function<bool(std::uint64_t)> room_;
   FrameTable table_;
+  Intake intake_;
   std::string self_;
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;

@@ -114,13 +114,33 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     return table_.answer(get, frame, effects);
   }
   remote.last = std::move(status).error();
-  if (!may_pass(remote.last.code) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+  if (remote.fetched || !may_pass(remote.last.code) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.erase(at);
     return;
   }
   remote.tried.push_back(remote.owner);
   ask_next(number, now, effects);
+}
+
+void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
+                  Effects& effects) {
+  now_ = now;
+  const std::uint64_t number = next_number_++;
+  RemoteGet& remote = gets_[number];
+  remote.get = std::move(get);
+  remote.owner = std::move(member);
+  remote.fetched = true;
+  remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline, nullptr, inbox_bytes,
+                      [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
+                        compose(memory, number, payload);
+                      },
+                      effects);
+}
+
+void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.answer(get, frame, effects);
 }
 
 Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox) {
@@ -150,7 +170,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
   };
   std::vector<std::uint64_t> again;
   for (auto& [number, remote] : gets_) {
-    if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
+    if (remote.fetched || (remote.asking != 0 && is_owner(remote.get, remote.owner))) continue;
     if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
     remote.tried.clear();
     again.push_back(number);

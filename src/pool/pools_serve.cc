@@ -1,10 +1,5 @@
 // What other members ask of this one. Their bytes are decoded and checked like those of any program; that they act for users
 // is taken from agents of this agent's own user only.
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "pool/pools.h"
@@ -19,20 +14,7 @@ using wire::EntryKind;
 namespace {
 
 constexpr TimeNs offer_wait_ns = second_ns;             // for the descriptor of an object that was named already
-constexpr std::uint64_t inline_bytes_max = 256 * 1024;  // a longer descriptor is read in a job
 constexpr std::size_t listed_bytes_max = 16 * 1024;
-
-Status read_whole(int fd, MutableBytes to) {
-  std::size_t at = 0;
-  while (at < to.size()) {
-    const ssize_t got = pread(fd, to.data() + at, to.size() - at, static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "pread of a member's object");
-    if (got == 0) return fail(Error::protocol, "a member's object has {} bytes, it was to have {}", at, to.size());
-    at += static_cast<std::size_t>(got);
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -132,46 +114,32 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
       return false;
     if (!room) return tl::unexpected(std::move(room).error());
   }
-  Fd fd;
-  if (!room_(incoming.bytes)) return false;
-  if (incoming.offer != 0) {
-    fd = table_.take_offer(incoming.channel, incoming.offer);
-    if (!fd && now >= incoming.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", incoming.offer);
-    if (!fd) {
-      due(incoming.offer_until);
-      return false;
-    }
-  }
-  OFP_ASSIGN(incoming.buffer, buffers_->take(incoming.bytes, incoming.place.user));
-  counters_.served_bytes += incoming.bytes;
   const std::uint64_t number = next_number_++;
   const std::uint64_t token = mover::token_of(mover::Service::peers, number);
-  const MutableBytes to = incoming.buffer.bytes();
-  if (incoming.offer == 0 && incoming.bytes > 0) {
-    effects.push_back(mover::PullEffect{incoming.channel, token, {{incoming.from.region, incoming.from.generation, incoming.from.offset, to.data(), to.size()}}});
-  } else if (to.size() <= inline_bytes_max) {
-    arrived(std::move(incoming), incoming.bytes > 0 ? read_whole(fd.get(), to) : Status{}, now, effects);
+  OFP_ASSIGN(const Intake::Begun begun,
+             intake_.begin(token, {incoming.channel, incoming.offer, incoming.from, incoming.bytes, incoming.place.user, incoming.offer_until},
+                           now, effects));
+  if (begun == Intake::Begun::not_yet) {
+    if (incoming.offer != 0) due(incoming.offer_until);
+    return false;
+  }
+  counters_.served_bytes += incoming.bytes;
+  if (begun == Intake::Begun::now) {
+    arrived(std::move(incoming), intake_.end(token, {}), now, effects);
     return true;
-  } else {
-    // The job holds the buffer too, should the channel end meanwhile.
-    const auto held = std::make_shared<mover::Buffer>(std::move(incoming.buffer));
-    incoming.read_by_job = held;
-    effects.push_back(mover::JobEffect{token, [held, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), held->bytes()); }});
   }
   reserved_[incoming.place.pool] += incoming.bytes;
   incoming_.emplace(number, std::move(incoming));
   return true;
 }
 
-void Pools::arrived(Incoming incoming, const Status& status, TimeNs now, Effects& effects) {
+void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects) {
   const auto answer = [&](const Status& outcome) {
     if (outcome) effects.push_back(ReplyEffect{incoming.channel, incoming.ticket, wire::Done{0}});
     else refuse(incoming.channel, incoming.ticket, outcome.error(), effects);
   };
-  if (!status) return answer(status);
-  auto frame = std::make_shared<mover::Frame>();
-  frame->buffer = incoming.read_by_job ? std::move(*incoming.read_by_job) : std::move(incoming.buffer);
-  frame->bytes = incoming.bytes;
+  if (!object) return answer(tl::unexpected(object.error()));
+  FramePtr frame = std::move(*object);
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
   if (!incoming.member_pool.empty()) {

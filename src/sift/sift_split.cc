@@ -5,6 +5,13 @@
 
 namespace offpath::sift {
 
+namespace {
+
+// Of time steps in one split, so that a piece's header fits a request.
+constexpr std::size_t runs_of_split_max = 400;
+
+}  // namespace
+
 // ---- when
 
 void Sift::consider(Element& element, TimeNs now) {
@@ -56,9 +63,12 @@ bool Sift::relieve(std::uint32_t number) {
 std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
   auto batch = std::make_shared<Batch>();
   std::uint64_t rows = 0;
+  std::size_t runs = 0;
   while (!element.pieces.empty()) {
     HeldPiece& piece = element.pieces.front();
     const std::uint64_t all = rows + piece.piece.view.rows;
+    runs += piece.piece.runs.size();
+    if (!batch->held.empty() && !last(element.id) && runs > runs_of_split_max) break;
     if (!batch->held.empty() && !last(element.id) && !check_size(charge_of(all * form_->rows->row_bytes() + overhead_bytes_, all))) break;
     rows = all;
     batch->charge += piece.charge;

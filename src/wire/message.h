@@ -43,6 +43,12 @@ enum class EntryKind : std::uint8_t {
   peer_define = 23,
   pool_query = 24,
   query_next = 25,
+  peer_piece = 30,
+  sift_flush = 31,
+  peer_flush = 32,
+  sift_tracks = 33,
+  peer_tracks = 34,
+  sift_info = 35,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -273,6 +279,58 @@ struct PeerStepEnd {
   std::string_view pool, row_key;
 };
 
+// Agent to agent: a piece of a sift pool (src/sift/piece.h), offered. Answered by Done when it is the reader's; that may take
+// as long as it has no room.
+struct PeerPiece {
+  std::uint64_t user;
+  std::uint64_t offer;     // as of PeerPut
+  BufferRef object;        // no bytes: the mark of a flush
+  std::string_view pool;   // with its options
+  Bytes header;
+};
+
+// All that was put before is in its tracks; Done. A program asks its agent, that one asks all members under one number.
+struct SiftFlush {
+  std::int64_t wait_ns;
+  std::string_view pool;
+};
+
+struct PeerFlush {
+  std::uint64_t user;
+  std::uint64_t number;
+  std::int64_t wait_ns;
+  std::string_view pool;
+};
+
+// Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column. Answered
+// as PoolGet is, or as PeerGet.
+struct SiftTracks {
+  std::uint32_t element;
+  RegionId segment;
+  bool all;                // otherwise those of `identifiers`, which are ascending
+  std::int64_t first_step, last_step;
+  std::string_view pool;
+  std::vector<std::uint64_t> identifiers;
+};
+
+struct PeerTracks {
+  std::uint64_t user;
+  std::uint64_t delivery;
+  BufferRef inbox;
+  std::string_view reader;
+  std::uint32_t element;
+  bool all;
+  std::int64_t first_step, last_step;
+  std::string_view pool;
+  std::vector<std::uint64_t> identifiers;
+};
+
+// How many elements keep a pool's tracks: Done. The low bits of an identifier tell the element.
+struct SiftInfo {
+  std::string_view pool;
+};
+inline constexpr std::size_t tracks_asked_max = 512;  // identifiers of one request
+
 struct PeerDefine {
   std::uint64_t user;  // whose pool it is
   std::string_view pool;
@@ -348,7 +406,8 @@ struct Done {
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
   X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) \
   X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
-  X(PoolQuery) X(QueryNext)
+  X(PoolQuery) X(QueryNext) \
+  X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

@@ -1,0 +1,63 @@
+#include "pool/intake.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace offpath::pool {
+
+namespace {
+
+constexpr std::uint64_t inline_bytes_max = 256 * 1024;  // a longer descriptor is read in a job
+
+Status read_whole(int fd, MutableBytes to) {
+  std::size_t at = 0;
+  while (at < to.size()) {
+    const ssize_t got = pread(fd, to.data() + at, to.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "pread of a member's object");
+    if (got == 0) return fail(Error::protocol, "a member's object has {} bytes, it was to have {}", at, to.size());
+    at += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Intake::Begun> Intake::begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects) {
+  if (!room_(object.bytes)) return Begun::not_yet;
+  Fd fd;
+  if (object.offer != 0) {
+    fd = take_offer_(object.channel, object.offer);
+    if (!fd && now >= object.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
+    if (!fd) return Begun::not_yet;
+  }
+  OFP_ASSIGN(mover::Buffer taken, buffers_->take(object.bytes, object.user));
+  const auto buffer = std::make_shared<mover::Buffer>(std::move(taken));
+  buffers_of_.emplace(token, buffer);
+  if (object.bytes == 0) return Begun::now;
+  if (object.offer == 0) {
+    effects.push_back(mover::PullEffect{
+        object.channel, token, {{object.from.region, object.from.generation, object.from.offset, buffer->data(), object.bytes}}});
+    return Begun::later;
+  }
+  if (object.bytes <= inline_bytes_max) {
+    OFP_TRY(read_whole(fd.get(), buffer->bytes()));
+    return Begun::now;
+  }
+  effects.push_back(mover::JobEffect{token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
+  return Begun::later;
+}
+
+Result<mover::FramePtr> Intake::end(std::uint64_t token, const Status& status) {
+  auto node = buffers_of_.extract(token);
+  OFP_ASSERT(node);
+  if (!status) return tl::unexpected(status.error());
+  auto frame = std::make_shared<mover::Frame>();
+  frame->bytes = node.mapped()->length();
+  frame->buffer = std::move(*node.mapped());
+  return frame;
+}
+
+}  // namespace offpath::pool

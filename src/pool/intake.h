@@ -1,0 +1,49 @@
+// Objects that other members name: pulled from where they lie, or read from a descriptor that came over the socket, into a
+// buffer of one's own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+
+namespace offpath::pool {
+
+class Intake {
+ public:
+  struct Object {
+    mover::ChannelNumber channel = 0;
+    std::uint64_t offer = 0;  // not 0: the number of a descriptor
+    wire::BufferRef from{};   // otherwise
+    std::uint64_t bytes = 0;
+    uid_t user = 0;
+    TimeNs offer_until = never;  // then a descriptor that has not come fails it
+  };
+  enum class Begun {
+    not_yet,  // no room, or its descriptor has not come
+    later,    // a transfer or a job with the token ends it
+    now,      // it is all there
+  };
+  // `room`: may so many bytes be taken. `take_offer`: a descriptor that came, none if it has not.
+  Intake(std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer)
+      : buffers_(std::move(buffers)), room_(std::move(room)), take_offer_(std::move(take_offer)) {}
+
+  [[nodiscard]] Result<Begun> begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects);
+  // The object, once begun: a frame without rows and kind.
+  [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
+  // Its channel is gone: nothing is pulled into the buffer any more.
+  void forget(std::uint64_t token) { buffers_of_.erase(token); }
+
+ private:
+  std::shared_ptr<mover::BufferCache> buffers_;
+  std::function<bool(std::uint64_t)> room_;
+  std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<mover::Buffer>> buffers_of_;  // a job that reads holds its own, too
+};
+
+}  // namespace offpath::pool

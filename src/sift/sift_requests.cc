@@ -1,0 +1,170 @@
+// What programs and members ask of sift pools.
+#include <algorithm>
+#include <utility>
+
+#include "sift/sift_service.h"
+#include "sift/track_reader.h"
+
+namespace offpath::sift {
+
+using mover::AskedMemory;
+using wire::EntryKind;
+
+void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
+  if (Status served = serve(channel, request, is_member, now, effects); !served)
+    effects.push_back(mover::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
+}
+
+Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
+  const auto kind = static_cast<EntryKind>(request.kind);
+  const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks && kind != EntryKind::sift_info;
+  if (of_member && !is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  switch (kind) {
+    case EntryKind::peer_piece: return serve_piece(channel, request, now, effects);
+    case EntryKind::peer_flush: return serve_peer_flush(channel, request, now, effects);
+    case EntryKind::peer_tracks: return serve_peer_tracks(channel, request, now, effects);
+    case EntryKind::sift_flush: return serve_flush(channel, request, now, effects);
+    case EntryKind::sift_tracks: return serve_tracks(channel, request, now, effects);
+    case EntryKind::peer_define: {
+      wire::PeerDefine definition{};
+      OFP_TRY(wire::decode(request.payload, definition));
+      OFP_TRY(admit(std::string(definition.pool), static_cast<uid_t>(definition.user), effects));
+      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{0}});
+      return {};
+    }
+    case EntryKind::sift_info: {
+      wire::SiftInfo info{};
+      OFP_TRY(wire::decode(request.payload, info));
+      OFP_ASSIGN(const Pool* const pool, existing(info.pool, channels_.at(channel)));
+      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{pool->settings.elements(pool->settings.track_stage())}});
+      return {};
+    }
+    default: OFP_ASSERT(!"a request of another service");
+  }
+}
+
+Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+  wire::PeerPiece piece{};
+  OFP_TRY(wire::decode(request.payload, piece));
+  OFP_ASSIGN(Pool* const pool, define(piece.pool, static_cast<uid_t>(piece.user), effects));
+  OFP_ASSIGN(PieceHeader header, decode_piece_header(piece.header));
+  const std::uint64_t number = next_++;
+  const std::uint64_t bytes = piece.object.length;
+  sources_.emplace(number, Source{.kind = Source::Kind::offer, .pool = pool, .channel = channel, .ticket = request.ticket,
+                                  .object = {channel, piece.offer, piece.object, bytes, pool->user, deadline_after(now, second_ns)}});
+  pool->sift->on_offer(number, std::move(header), bytes, nullptr, now, pending_);
+  carry_out(*pool, now, effects);
+  return {};
+}
+
+// ---- flush
+
+Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+  wire::SiftFlush flush{};
+  OFP_TRY(wire::decode(request.payload, flush));
+  OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
+  const auto members = pool->sift->geometry().members();
+  // Grows, and no two members make the same.
+  const std::uint64_t round = pool->newest_flush / members.size() + 1;
+  const std::uint64_t number = pool->newest_flush = round * members.size() + pool->sift->geometry().position_of(self_);
+  const std::uint64_t id = next_++;
+  flushes_.emplace(id, Flush{channel, request.ticket, members.size()});
+  const TimeNs deadline = deadline_after(now, flush.wait_ns);
+  for (const std::string& member : members) {
+    if (member == self_) continue;
+    effects.push_back(mover::AskEffect{work(Work::Kind::flush, pool, id), member, EntryKind::peer_flush,
+                                       deadline_after(deadline, options_.ask_wait_ns), nullptr, 0,
+                                       [number, wait = flush.wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
+                                           const AskedMemory&, std::vector<std::byte>& payload) {
+                                         wire::encode(wire::PeerFlush{user, number, wait, text}, payload);
+                                       }});
+  }
+  const std::uint64_t token = next_++;
+  sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .token = id});
+  pool->sift->on_flush(token, number, deadline, now, pending_);
+  carry_out(*pool, now, effects);
+  return {};
+}
+
+Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+  wire::PeerFlush flush{};
+  OFP_TRY(wire::decode(request.payload, flush));
+  OFP_ASSIGN(Pool* const pool, define(flush.pool, static_cast<uid_t>(flush.user), effects));
+  pool->newest_flush = std::max(pool->newest_flush, flush.number);
+  const std::uint64_t token = next_++;
+  sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});
+  pool->sift->on_flush(token, flush.number, deadline_after(now, flush.wait_ns), now, pending_);
+  carry_out(*pool, now, effects);
+  return {};
+}
+
+void SiftService::flushed(std::uint64_t number, const Status& status, mover::Effects& effects) {
+  const auto at = flushes_.find(number);
+  if (at == flushes_.end()) return;
+  Flush& flush = at->second;
+  if (!status && flush.status) flush.status = status;
+  if (--flush.open > 0) return;
+  if (flush.status) effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
+  else effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
+  flushes_.erase(at);
+}
+
+// ---- tracks
+
+Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+  wire::SiftTracks asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  OFP_ASSIGN(const Pool* const pool, existing(asked.pool, channels_.at(channel)));
+  const std::uint32_t elements = pool->settings.elements(pool->settings.track_stage());
+  if (asked.element >= elements) return fail(Error::invalid, "element {} of a pool of {} elements", asked.element, elements);
+  pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel), .pool = pool->name,
+                            .keys = {}, .into = {.region = asked.segment}};
+  const std::string& owner = pool->sift->geometry().owner_name({pool->settings.track_stage(), asked.element}, 0);
+  if (owner == self_)
+    return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
+  pools_.fetch(std::move(get), owner, EntryKind::peer_tracks, deadline_after(now, options_.piece_wait_ns),
+               [asked, text = pool->text, user = std::uint64_t{pool->user}, reader = self_](const AskedMemory& memory, std::uint64_t delivery,
+                                                                                     std::vector<std::byte>& payload) {
+                 wire::encode(wire::PeerTracks{user, delivery, memory.inbox, reader, asked.element, asked.all, asked.first_step,
+                                               asked.last_step, text, asked.identifiers},
+                              payload);
+               },
+               now, effects);
+  return {};
+}
+
+Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs, mover::Effects& effects) {
+  wire::PeerTracks asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  OFP_ASSIGN(const Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
+  pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
+                            .keys = {}, .into = asked.inbox, .of_member = true, .reader = std::string(asked.reader),
+                            .delivery = asked.delivery};
+  return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
+}
+
+Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects) {
+  // An element's number is the low bits of its identifiers, so it stands for one of them.
+  const std::uint64_t of_element = wanted.element;
+  const auto snapshot = std::make_shared<TrackSnapshot>(pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
+  TrackQuery query{.identifiers = {}, .first_step = wanted.first_step, .last_step = wanted.last_step};
+  if (!wanted.all) query.identifiers = std::move(wanted.identifiers);
+  const std::uint64_t row_bytes = pool.sift->form() ? pool.sift->form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
+  const std::uint64_t rows_max = std::max<std::uint64_t>(options_.tracks_bytes_max / row_bytes, 1);
+  const auto frame = std::make_shared<mover::FramePtr>();
+  const std::uint64_t id = next_++;
+  reading_.emplace(id, Reading{std::move(get), frame});
+  effects.push_back(mover::JobEffect{
+      work(Work::Kind::tracks, nullptr, id),
+      [snapshot, query = std::move(query), rows_max, frame, name = pool.name, memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
+        TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
+        OFP_ASSIGN(*frame, reader.next(memory));
+        if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
+        OFP_ASSIGN(const mover::FramePtr more, reader.next(memory));
+        if (more != nullptr) return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name, rows_max);
+        return {};
+      }});
+  return {};
+}
+
+}  // namespace offpath::sift

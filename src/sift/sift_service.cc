@@ -1,0 +1,319 @@
+#include "sift/sift_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "pool/placement.h"
+
+namespace offpath::sift {
+
+using mover::AskedMemory;
+using wire::EntryKind;
+
+namespace {
+
+std::string_view name_in(std::string_view text) noexcept { return text.substr(0, text.find('?')); }
+
+// The pool's name with the members' own names in the place of patterns.
+std::string with_members(std::string_view text, const std::vector<std::string>& members) {
+  std::vector<std::string> options;
+  for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1) : std::string_view{}; !rest.empty();) {
+    const std::string_view option = rest.substr(0, rest.find('&'));
+    if (!option.starts_with("members=")) options.emplace_back(option);
+    rest.remove_prefix(std::min(rest.size(), option.size() + 1));
+  }
+  options.push_back(fmt::format("members={}", fmt::join(members, ",")));
+  return fmt::format("{}?{}", name_in(text), fmt::join(options, "&"));
+}
+
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names;
+  while (true) {
+    const std::size_t end = text.find(',');
+    names.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return names;
+    text.remove_prefix(end + 1);
+  }
+}
+
+bool same_but_members(Settings a, Settings b) {
+  a.members = b.members = {};
+  return a == b;
+}
+
+}  // namespace
+
+SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+                         std::function<bool(std::uint64_t)> room, pool::Pools& pools)
+    : options_(options),
+      buffers_(std::move(buffers)),
+      pools_(pools),
+      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
+      alive_{""} {}
+
+SiftService::~SiftService() = default;
+
+void SiftService::set_self(std::string name, std::uint64_t process) {
+  self_ = std::move(name);
+  process_ = process;
+  alive_ = {self_};
+}
+
+std::vector<SiftService::PoolStatus> SiftService::pools() const {
+  std::vector<PoolStatus> all;
+  for (const auto& [name, pool] : by_name_) {
+    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}};
+    for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage) status.stages.push_back(pool->sift->counters(stage));
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+// ---- pools
+
+Status SiftService::may_use(const Pool& pool, uid_t user) {
+  if (pool.user == user || user == 0) return {};
+  return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", pool.name, pool.user, user);
+}
+
+Result<SiftService::Pool*> SiftService::find(std::string_view text) {
+  const auto known = by_name_.find(name_in(text));
+  if (known == by_name_.end()) return nullptr;
+  if (text.size() == name_in(text).size() || text == known->second->text) return known->second.get();
+  OFP_ASSIGN(const Settings asked, parse_settings(text));
+  if (!same_but_members(asked, known->second->settings))
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second->text);
+  return known->second.get();
+}
+
+Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t user) {
+  OFP_ASSIGN(Pool* const pool, find(text));
+  if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(text));
+  OFP_TRY(may_use(*pool, user));
+  return pool;
+}
+
+Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user, mover::Effects& effects) {
+  OFP_ASSIGN(Pool* const known, find(text));
+  if (known != nullptr) {
+    OFP_TRY(may_use(*known, user));
+    return known;
+  }
+  OFP_ASSIGN(Settings settings, parse_settings(text));
+  pool::PoolOptions chosen;
+  if (!settings.members.empty()) chosen.members = split_names(settings.members);
+  // Names that are all given need not live: the pool is the one another member has made.
+  std::vector<std::string> members = pool::members_of(chosen, alive_);
+  const bool patterns = std::ranges::any_of(chosen.members, [](const std::string& name) { return name.find_first_of("*?[") != std::string::npos; });
+  if (!patterns) {
+    members = chosen.members;
+    std::ranges::sort(members);
+  }
+  if (members.empty()) return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", text);
+  const std::string full = with_members(text, members);
+  if (full.size() > wire::pool_bytes_max)
+    return fail(Error::too_large, "pool \"{}\": its name with those of its {} members has {} bytes, at most {} are allowed", name_in(text),
+                members.size(), full.size(), wire::pool_bytes_max);
+  OFP_ASSIGN(settings, parse_settings(full));
+  const bool takes_part = std::ranges::find(members, self_) != members.end();
+  if (!takes_part) return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", full, self_);
+  auto made = std::make_unique<Pool>();
+  made->name = name_in(text);
+  made->text = full;
+  made->user = user;
+  made->settings = settings;
+  OFP_ASSIGN(made->sift, Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}}, members));
+  for (const std::string& member : members) {
+    if (member == self_ || full == text) continue;  // whoever said all names has told the others, or has it from one who did
+    effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_define, never, nullptr, 0,
+                                       [full, user](const AskedMemory&, std::vector<std::byte>& payload) {
+                                         wire::encode(wire::PeerDefine{user, full}, payload);
+                                       }});
+  }
+  return by_name_.emplace(made->name, std::move(made)).first->second.get();
+}
+
+Status SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
+  auto made = define(pool, user, effects);
+  if (!made) return tl::unexpected(std::move(made).error());
+  return {};
+}
+
+Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
+                                       mover::Effects& effects) {
+  OFP_ASSIGN(Pool* const pool, define(place.pool, place.user, effects));
+  const std::uint64_t number = next_++;
+  sources_.emplace(number, Source{.kind = Source::Kind::put, .pool = pool, .token = token});
+  pool->sift->on_put(number, place.row_key, std::move(frame), now, pending_);
+  carry_out(*pool, now, effects);
+  return mover::Stored::later;
+}
+
+// ---- what a Sift wants done
+
+std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token) {
+  const std::uint64_t number = next_++;
+  works_.emplace(number, Work{kind, pool, token});
+  return mover::token_of(mover::Service::sift, number);
+}
+
+// Carrying out may make others: they are appended to, and come in their turn.
+void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    Effect effect = std::move(pending_[i]);
+    if (auto* pull = std::get_if<PullEffect>(&effect)) {
+      if (!begin_pull(pool, pull->token, now, effects)) waiting_.emplace_back(&pool, pull->token);
+    } else if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
+      answered(pool, *answer, now, effects);
+    } else if (auto* offered = std::get_if<PublishEffect>(&effect)) {
+      publish(pool, *offered, now, effects);
+    } else if (auto* job = std::get_if<JobEffect>(&effect)) {
+      effects.push_back(mover::JobEffect{work(Work::Kind::job, &pool, job->token), std::move(job->run)});
+    } else if (auto* over = std::get_if<FlushedEffect>(&effect)) {
+      const auto node = sources_.extract(over->token);
+      const Source& source = node.mapped();
+      if (source.token != 0) flushed(source.token, over->status, effects);
+      else if (over->status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+      else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
+    }
+  }
+  pending_.clear();
+}
+
+void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects) {
+  const auto node = sources_.extract(answer.token);
+  if (!node) return;
+  const Source& source = node.mapped();
+  switch (source.kind) {
+    case Source::Kind::put: effects.push_back(mover::StoredEffect{source.token, answer.status}); return;
+    case Source::Kind::own: pool.sift->on_published(source.token, answer.status, now, pending_); return;
+    case Source::Kind::offer:
+      if (answer.status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+      else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
+      return;
+    case Source::Kind::flush: return;
+  }
+}
+
+void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects) {
+  const std::uint64_t bytes = publish.frame ? publish.frame->bytes : 0;
+  if (publish.member == self_) {
+    const std::uint64_t number = next_++;
+    sources_.emplace(number, Source{.kind = Source::Kind::own, .pool = &pool, .token = publish.token});
+    pool.sift->on_offer(number, std::move(publish.header), bytes, std::move(publish.frame), now, pending_);
+    return;
+  }
+  const auto header = std::make_shared<std::vector<std::byte>>(encode(publish.header));
+  mover::AskEffect ask{work(Work::Kind::publish, &pool, publish.token), publish.member, EntryKind::peer_piece,
+                       deadline_after(now, options_.piece_wait_ns), publish.frame, 0,
+                       [header, bytes, user = std::uint64_t{pool.user}, text = pool.text](const AskedMemory& memory, std::vector<std::byte>& payload) {
+                         wire::PeerPiece piece{user, memory.offer, memory.bytes, text, *header};
+                         piece.object.length = bytes;
+                         wire::encode(piece, payload);
+                       }};
+  ask.payload_bytes = header->size() + pool.text.size() + 128;
+  effects.push_back(std::move(ask));
+}
+
+// False: there is no room yet, or its descriptor has not come.
+bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects) {
+  const auto source = sources_.find(token);
+  if (source == sources_.end()) return true;  // its channel is gone
+  const std::uint64_t mine = work(Work::Kind::pull, &pool, token);
+  auto begun = intake_.begin(mine, source->second.object, now, effects);
+  if (begun && *begun == pool::Intake::Begun::later) return true;
+  works_.erase(mover::number_of(mine));
+  if (begun && *begun == pool::Intake::Begun::not_yet) return false;
+  if (begun) pool.sift->on_pulled(token, intake_.end(mine, {}), now, pending_);
+  else pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pending_);
+  return true;
+}
+
+void SiftService::pull_waiting(TimeNs now, mover::Effects& effects) {
+  for (std::size_t left = waiting_.size(); left > 0; --left) {
+    const auto [pool, token] = waiting_.front();
+    waiting_.pop_front();
+    if (!begin_pull(*pool, token, now, effects)) waiting_.emplace_back(pool, token);
+    carry_out(*pool, now, effects);
+  }
+}
+
+// ---- completions
+
+void SiftService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects) {
+  on_job(token, status, now, effects);
+}
+
+void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects) {
+  const auto node = works_.extract(mover::number_of(token));
+  if (!node) return;
+  const Work& done = node.mapped();
+  switch (done.kind) {
+    case Work::Kind::pull: done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, pending_); break;
+    case Work::Kind::job: done.pool->sift->on_job(done.token, status, now, pending_); break;
+    case Work::Kind::tracks: {
+      const auto read = reading_.extract(done.token);
+      const pool::FrameTable::Get& get = read.mapped().get;
+      if (status) pools_.answer(get, *read.mapped().frame, now, effects);
+      else effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
+      return;
+    }
+    case Work::Kind::publish: case Work::Kind::flush: return;
+  }
+  carry_out(*done.pool, now, effects);
+}
+
+void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects) {
+  const auto node = works_.extract(mover::number_of(token));
+  if (!node) return;
+  const Work& done = node.mapped();
+  Status status;
+  if (!answer) status = tl::unexpected(answer.error());
+  if (done.kind == Work::Kind::flush) return flushed(done.token, status, effects);
+  done.pool->sift->on_published(done.token, status, now, pending_);
+  carry_out(*done.pool, now, effects);
+}
+
+void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
+  if (!waiting_.empty()) pull_waiting(now, effects);
+}
+
+void SiftService::on_time(TimeNs now, mover::Effects& effects) {
+  pull_waiting(now, effects);
+  for (const auto& [name, pool] : by_name_) {
+    if (pool->sift->next_deadline() > now) continue;
+    pool->sift->on_time(now, pending_);
+    carry_out(*pool, now, effects);
+  }
+}
+
+TimeNs SiftService::next_deadline() const noexcept {
+  TimeNs next = never;
+  for (const auto& [name, pool] : by_name_) next = std::min(next, pool->sift->next_deadline());
+  for (const auto& [pool, token] : waiting_)
+    if (const auto source = sources_.find(token); source != sources_.end() && source->second.object.offer != 0)
+      next = std::min(next, source->second.object.offer_until);
+  return next;
+}
+
+void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects) {
+  channels_.erase(channel);
+  std::vector<std::pair<Pool*, std::uint64_t>> gone;
+  for (const auto& [token, source] : sources_)
+    if (source.kind == Source::Kind::offer && source.channel == channel) gone.emplace_back(source.pool, token);
+  for (const auto& [pool, token] : gone) {
+    std::erase_if(waiting_, [&, number = token](const auto& each) { return each.second == number; });
+    for (auto at = works_.begin(); at != works_.end();) {
+      const bool its = at->second.kind == Work::Kind::pull && at->second.token == token;
+      if (its) intake_.forget(mover::token_of(mover::Service::sift, at->first));
+      at = its ? works_.erase(at) : std::next(at);
+    }
+    sources_.erase(token);
+    pool->sift->on_offer_gone(token, now, pending_);
+    carry_out(*pool, now, effects);
+  }
+}
+
+}  // namespace offpath::sift

@@ -1,0 +1,152 @@
+// The sift pools of one agent (sift.h has what one of them does), and how they reach programs and other members: pieces are
+// offered to members and pulled by them, a flush is asked of all of them, and tracks are read where they are kept.
+//
+// A state machine like the other services. A pool is made by whoever names it first, with the members that live then: its
+// name with all their names is what members tell each other, so that all place elements alike.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/ring.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+#include "pool/intake.h"
+#include "pool/pools.h"
+#include "sift/sift.h"
+
+namespace offpath::sift {
+
+struct SiftServiceOptions {
+  TimeNs piece_wait_ns = 30 * second_ns;  // for the answer to a piece, before it is offered again
+  TimeNs ask_wait_ns = 5 * second_ns;
+  std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
+};
+
+class SiftService {
+ public:
+  using ChannelNumber = mover::ChannelNumber;
+
+  // `pools` answers gets, and keeps the descriptors that came. Both outlive this.
+  SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+              pool::Pools& pools);
+  ~SiftService();
+
+  [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
+  void set_self(std::string name, std::uint64_t process);
+  void on_members(std::vector<std::string> alive) { alive_ = std::move(alive); }
+
+  // ---- of a program's streams (mover::Store)
+  [[nodiscard]] Status admit(const std::string& pool, uid_t user, mover::Effects& effects);
+  // Done later, by a StoredEffect with the token: when the frame's rows are this agent's responsibility.
+  [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
+                                          mover::Effects& effects);
+
+  // ---- requests: sift_flush, sift_tracks, sift_info; of members peer_piece, peer_flush, peer_tracks, peer_define
+  void on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel] = user; }
+  void on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects);
+  void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  void on_descriptor(TimeNs now, mover::Effects& effects);  // one came that a piece may wait for
+
+  // ---- completions
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
+  void on_job(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
+  void on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
+  void on_time(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  struct PoolStatus {
+    std::string name, text;
+    uid_t user;
+    std::uint64_t track_bytes;
+    std::vector<StageCounters> stages;
+  };
+  [[nodiscard]] std::vector<PoolStatus> pools() const;
+
+ private:
+  struct Pool {
+    std::string name, text;
+    uid_t user = 0;
+    Settings settings;
+    std::unique_ptr<Sift> sift;
+    std::uint64_t newest_flush = 0;
+  };
+  // What a token that went into a Sift stands for.
+  struct Source {
+    enum class Kind { put, offer, own, flush } kind;
+    Pool* pool;
+    std::uint64_t token = 0;  // put: the mover's; own: the publishing element's; flush: of flushes_, 0: a member's
+    ChannelNumber channel = 0;
+    std::uint64_t ticket = 0;
+    pool::Intake::Object object{};
+  };
+  // What an own token among the mover's effects stands for.
+  struct Work {
+    enum class Kind { pull, job, publish, flush, tracks } kind;
+    Pool* pool;
+    std::uint64_t token;  // of the Sift; flush: of flushes_; tracks: of reading_
+  };
+  struct Flush {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    std::size_t open = 0;
+    Status status{};
+  };
+  struct Reading {
+    pool::FrameTable::Get get;
+    std::shared_ptr<mover::FramePtr> frame;
+  };
+  // Which tracks: as of wire::SiftTracks.
+  struct Wanted {
+    std::uint32_t element;
+    bool all;
+    std::int64_t first_step, last_step;
+    std::vector<std::uint64_t> identifiers;
+  };
+
+  [[nodiscard]] Result<Pool*> find(std::string_view text);
+  [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
+  [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
+  void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
+  void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
+  void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
+  void pull_waiting(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] bool begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects);
+  std::uint64_t work(Work::Kind kind, Pool* pool, std::uint64_t token);
+
+  [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects);
+  void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
+
+  SiftServiceOptions options_;
+  std::shared_ptr<mover::BufferCache> buffers_;
+  pool::Pools& pools_;
+  pool::Intake intake_;
+  std::string self_;
+  std::uint64_t process_ = 0;
+  std::vector<std::string> alive_;
+  std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
+  std::unordered_map<ChannelNumber, uid_t> channels_;
+  std::unordered_map<std::uint64_t, Source> sources_;
+  std::unordered_map<std::uint64_t, Work> works_;
+  std::deque<std::pair<Pool*, std::uint64_t>> waiting_;  // pulls for which there was no room, or no descriptor
+  std::unordered_map<std::uint64_t, Flush> flushes_;
+  std::unordered_map<std::uint64_t, Reading> reading_;
+  Effects pending_;  // of the pool that is served
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace offpath::sift
