@@ -1,0 +1,138 @@
+"""Sift pools over agents as processes: particles in, tracks out, equal to a plain sort."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from agent_group import PATIENCE_S, Group
+from agent_process import until
+
+NAMES = ["a", "b", "c"]
+ATOMS, STEPS = 6000, 12
+POOL = "sift:/tracks?key=id&stages=2&fanout=4&threshold=64KiB&age=200ms"
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("type", pa.int32())])
+
+
+@pytest.fixture(params=["local", "staged", "tcp"])
+def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
+    key = None
+    if request.param == "tcp":
+        key = tmp_path / "key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+    made = Group(tmp_path, key)
+    staged = ["--set", "security.force_staging=true"] if request.param == "staged" else []
+    try:
+        made.start("a", *staged)
+        for name in NAMES[1:]:
+            made.start(name, "--join", made.address("a"), *staged)
+        assert until(lambda: made.all_know(NAMES, dict.fromkeys(NAMES, "alive")), PATIENCE_S)
+        yield made
+    finally:
+        made.stop_all()
+
+
+def connect(group: Group, name: str) -> offpath.Session:
+    return offpath.connect(group.address(name), key_file=group.key) if group.key else offpath.connect(group.address(name))
+
+
+def particles(step: int, ids: np.ndarray) -> dict[str, np.ndarray]:
+    return {"id": ids, "x": ids + step / 1024, "type": (ids % 3).astype(np.int32)}
+
+
+def send_steps(sessions: list[offpath.Session], steps: range, pool: str = POOL) -> None:
+    """Each session is a rank with particles of its own, another share with each step, in no order."""
+    random = np.random.default_rng(steps.start)
+    streams = [session.stream(f"particles{steps.start}", SCHEMA, rows_max=ATOMS, pool=pool, ranks=len(sessions), rank=rank)
+               for rank, session in enumerate(sessions)]  # fmt: skip
+    tickets = []
+    for step in steps:
+        for rank, ids in enumerate(np.array_split(random.permutation(ATOMS), len(sessions))):
+            tickets.append(streams[rank].send(particles(step, ids), key=(f"step{step:06}", f"rank{rank}"), snapshot=True))
+    for ticket in tickets:
+        ticket.wait_stored(PATIENCE_S)
+
+
+def assert_sorted_tracks(table: pa.Table, steps: int) -> None:
+    ids, step = table["id"].to_numpy(), table["step"].to_numpy()
+    assert np.array_equal(ids, np.repeat(np.arange(ATOMS), steps))
+    assert np.array_equal(step, np.tile(np.arange(steps), ATOMS))
+    assert np.array_equal(table["x"].to_numpy(), ids + step / 1024)
+    assert np.array_equal(table["type"].to_numpy(), ids % 3)
+
+
+def test_tracks_are_what_a_plain_sort_gives_from_any_member(group: Group, tmp_path: Path) -> None:
+    sessions = [connect(group, name) for name in NAMES]
+    try:
+        send_steps(sessions, range(STEPS))
+        tracks = sessions[1].tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        assert tracks.elements == 16
+        assert_sorted_tracks(tracks.table(), STEPS)
+        assert_sorted_tracks(sessions[2].tracks("sift:/tracks").table(), STEPS)
+        one = tracks.track(4711)
+        assert one.column_names == ["step", "id", "x", "type"]
+        assert one["step"].to_pylist() == list(range(STEPS))
+        assert tracks.track(4711, 3, 5)["step"].to_pylist() == [3, 4, 5]
+        some = tracks.tracks([9, 5, ATOMS + 1, 5])
+        assert some["id"].to_pylist() == [5] * STEPS + [9] * STEPS
+        with pytest.raises(offpath.NotFound, match="no such tracks"):
+            tracks.track(ATOMS + 7)
+        path = tmp_path / "tracks.parquet"
+        assert tracks.write(path) == ATOMS * STEPS
+        assert pyarrow.parquet.read_table(path).num_rows == ATOMS * STEPS
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_tracks_are_read_while_sifting_goes_on(group: Group) -> None:
+    with connect(group, "a") as writer, connect(group, "b") as reader:
+        send_steps([writer], range(2))
+        tracks = reader.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        over = threading.Event()
+        seen: list[list[int]] = []
+
+        def read() -> None:
+            while not over.is_set():
+                seen.append(tracks.track(17)["step"].to_pylist())
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        send_steps([writer], range(2, STEPS))
+        tracks.flush(PATIENCE_S)
+        over.set()
+        thread.join(PATIENCE_S)
+        # A track only grows, and has no step twice; steps may come to it in any order.
+        assert seen and all(steps == sorted(set(steps)) and {0, 1} <= set(steps) for steps in seen)
+        assert_sorted_tracks(tracks.table(), STEPS)
+
+
+def test_misuse_is_named(group: Group) -> None:
+    with connect(group, "a") as session:
+        with pytest.raises(offpath.Error, match="fanout"):
+            session.stream("s", SCHEMA, rows_max=10, pool="sift:/wrong?key=id&fanout=3")
+        with pytest.raises(offpath.NotFound, match='there is no pool "sift:/unknown"'):
+            session.tracks("sift:/unknown").flush(1)
+        stream = session.stream("no-step", SCHEMA, rows_max=10, pool="sift:/t?key=id")
+        with pytest.raises(offpath.Error, match="step"):
+            stream.send(particles(0, np.arange(3)), key="nothing").wait_stored(PATIENCE_S)
+        stream = session.stream("no-key", SCHEMA, rows_max=10, pool="sift:/k?key=identifier")
+        with pytest.raises(offpath.SchemaError, match="identifier"):
+            stream.send(particles(0, np.arange(3)), key="step0").wait_stored(PATIENCE_S)
+        other = pa.schema([("id", pa.int64()), ("y", pa.float32())])
+        session.stream("first", SCHEMA, rows_max=10, pool="sift:/m?key=id").send(particles(0, np.arange(3)), key="step0").wait_stored(5)
+        stream = session.stream("second", other, rows_max=10, pool="sift:/m?key=id")
+        with pytest.raises(offpath.SchemaError):
+            stream.send({"id": np.arange(3), "y": np.zeros(3, np.float32)}, key="step0").wait_stored(PATIENCE_S)
+        with pytest.raises(offpath.Exists, match="is there already"):
+            session.stream("third", SCHEMA, rows_max=10, pool="sift:/m?key=id&fanout=8")
