@@ -20,6 +20,6 @@ from .tracks import Tracks
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Frame", "Info", "Pool", "Segment", "Session", "Stream", "Ticket", "Tracks", "connect",
-    "errors", "find_agent", *(name for name in errors.__all__ if name != "error_of"),
+    "Agent", "Announcement", "Entry", "Frame", "Info", "Pool", "Segment", "Session", "Stream", "Ticket", "Tracks",
+    "connect", "errors", "find_agent", *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

@@ -130,8 +130,8 @@ class Pool:
         return self.get_frame(row, column, timeout).buffer()
 
     def create(self) -> Pool:
-        """Makes the pool, on all members, if it is not there: what its name says of policy, members and copies holds from now
-        on, whoever uses it. Storing makes it too.
+        """Makes the pool, on all members, if it is not there: what its name says of policy, members and copies holds
+        from now on, whoever uses it. Storing makes it too.
 
         Raises Invalid (what is wrong with the name), Exists (it is there with other options), Denied.
         """
@@ -139,8 +139,8 @@ class Pool:
         return self
 
     def put(self, data: Any, row: str, column: str = "", timeout: float | None = None) -> None:
-        """Stores one object and waits until all its owners have it: bytes as they are, or anything that is or exports Arrow
-        data as an Arrow IPC stream. For objects now and then; what comes often goes by a stream.
+        """Stores one object and waits until all its owners have it: bytes as they are, or anything that is or exports
+        Arrow data as an Arrow IPC stream. For objects now and then; what comes often goes by a stream.
 
         Raises Timeout, Exists (the pool has ``overwrite=no``), TooLarge, Denied.
         """

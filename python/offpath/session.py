@@ -140,8 +140,8 @@ class Session:
         return self._bytes_streams[pool, arrow]
 
     def tracks(self, name: str, key: str | None = None) -> Tracks:
-        """The tracks of a sift pool by its name, such as ``sift:/tracks``. ``key``: the column with identifiers, by default
-        the one that the name's options say, or ``id``."""
+        """The tracks of a sift pool by its name, such as ``sift:/tracks``. ``key``: the column with identifiers, by
+        default the one that the name's options say, or ``id``."""
         return Tracks(self, name, key)
 
     def announce(self, array: Any) -> Announcement:

@@ -36,8 +36,9 @@ def members_table(members: list[dict[str, Any]]) -> Table:
     """The agents of a group; the one that was asked is marked."""
     now = time.time()
     rows = [
-        [each["name"] + (" (this one)" if each["self"] else ""), each["incarnation"], each["address"], each["http"] or "-",
-         each["state"], time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - each["for_s"])), each["why"]]
+        [each["name"] + (" (this one)" if each["self"] else ""), each["incarnation"], each["address"],
+         each["http"] or "-", each["state"],
+         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - each["for_s"])), each["why"]]
         for each in members
     ]  # fmt: skip
     return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
@@ -79,9 +80,10 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         for each in status["streams"]
     ]  # fmt: skip
     pools = [
-        [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"], size_text(each["bytes"])]
+        [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"],
+         size_text(each["bytes"])]
         for each in status["pools"]
-    ]
+    ]  # fmt: skip
     return Group(
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),

@@ -36,12 +36,17 @@ class Tracks:
         """Waits until everything that was stored, by any program at any member, is in its track. Raises Timeout."""
         self.session._native.sift_flush(self.name, timeout)
 
+    def drop(self, timeout: float = SHORT_S) -> None:
+        """Removes the pool with all its tracks, on all members."""
+        self.session._native.pool_drop(self.name, None, None, timeout)
+
     @property
     def elements(self) -> int:
         """Into how many parts identifiers are split, by their low bits."""
         return self.session._native.sift_elements(self.name, SHORT_S)
 
-    def track(self, identifier: int, first_step: int = STEP_MIN, last_step: int = STEP_MAX, timeout: float = SHORT_S) -> pa.Table:
+    def track(self, identifier: int, first_step: int = STEP_MIN, last_step: int = STEP_MAX,
+              timeout: float = SHORT_S) -> pa.Table:  # fmt: skip
         """One particle through time, in the order of steps. Raises NotFound."""
         return self._read(identifier & (self.elements - 1), [identifier & MASK], first_step, last_step, timeout).table()
 
@@ -68,7 +73,9 @@ class Tracks:
         table = pa.concat_tables(found)
         return table.sort_by([(self.key, "ascending"), ("step", "ascending")]) if len(found) > 1 else table
 
-    def tables(self, first_step: int = STEP_MIN, last_step: int = STEP_MAX, timeout: float = 60.0) -> Iterator[pa.Table]:
+    def tables(
+        self, first_step: int = STEP_MIN, last_step: int = STEP_MAX, timeout: float = 60.0
+    ) -> Iterator[pa.Table]:
         """All tracks, element by element; each table ordered by identifier and step."""
         for element in range(self.elements):
             try:
@@ -84,7 +91,8 @@ class Tracks:
         return pa.concat_tables(found).sort_by([(self.key, "ascending"), ("step", "ascending")])
 
     def write(self, path: str | os.PathLike[str]) -> int:
-        """Writes all tracks to a Parquet file (``.parquet``) or an Arrow file; a group or batch for each element. Returns rows.
+        """Writes all tracks to a Parquet file (``.parquet``) or an Arrow file; a group or batch for each element.
+        Returns rows.
 
         The file appears when it is whole.
         """
@@ -98,7 +106,8 @@ class Tracks:
             for table in self.tables():
                 if writer is None:
                     parquet = place.endswith(".parquet")
-                    writer = pyarrow.parquet.ParquetWriter(part, table.schema) if parquet else pa.ipc.new_file(part, table.schema)
+                    make = pyarrow.parquet.ParquetWriter if parquet else pa.ipc.new_file
+                    writer = make(part, table.schema)
                 writer.write_table(table)
                 rows += table.num_rows
             if writer is None:
@@ -110,7 +119,9 @@ class Tracks:
                 os.unlink(part)
         return rows
 
-    def _read(self, element: int, identifiers: list[int] | None, first_step: int, last_step: int, timeout: float) -> Frame:
+    def _read(
+        self, element: int, identifiers: list[int] | None, first_step: int, last_step: int, timeout: float
+    ) -> Frame:
         native = self.session._native.sift_tracks(self.name, element, identifiers, first_step, last_step, timeout)
         return Frame(native, f"tracks of {self.name}")
 

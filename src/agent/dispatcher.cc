@@ -26,9 +26,12 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 bool is_of_sift(const Entry& request) noexcept {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind >= EntryKind::peer_piece && kind <= EntryKind::sift_info) return true;
-  if (kind != EntryKind::peer_define) return false;
   wire::PeerDefine definition{};
-  return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
+  wire::PeerDrop peer{};
+  wire::PoolDrop drop{};
+  if (kind == EntryKind::peer_define) return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
+  if (kind == EntryKind::peer_drop) return wire::decode(request.payload, peer) && sift::SiftService::is_own(peer.pool);
+  return kind == EntryKind::pool_drop && wire::decode(request.payload, drop) && sift::SiftService::is_own(drop.pool);
 }
 
 bool is_of_peer(EntryKind kind) noexcept { return kind >= EntryKind::peer_put && kind <= EntryKind::peer_define; }

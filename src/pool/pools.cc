@@ -184,6 +184,9 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
+  if (text.starts_with("sift:/"))
+    return refuse(channel, request.ticket,
+                  {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)}, effects);
   auto known = find_definition(text);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && kind == EntryKind::pool_get && text.find('?') != std::string_view::npos)

@@ -17,7 +17,8 @@ void SiftService::on_request(ChannelNumber channel, const channel::Entry& reques
 
 Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
   const auto kind = static_cast<EntryKind>(request.kind);
-  const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks && kind != EntryKind::sift_info;
+  const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks && kind != EntryKind::sift_info &&
+                         kind != EntryKind::pool_drop;
   if (of_member && !is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
   switch (kind) {
     case EntryKind::peer_piece: return serve_piece(channel, request, now, effects);
@@ -25,6 +26,8 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
     case EntryKind::peer_tracks: return serve_peer_tracks(channel, request, now, effects);
     case EntryKind::sift_flush: return serve_flush(channel, request, now, effects);
     case EntryKind::sift_tracks: return serve_tracks(channel, request, now, effects);
+    case EntryKind::pool_drop: return serve_drop(channel, request, false, now, effects);
+    case EntryKind::peer_drop: return serve_drop(channel, request, true, now, effects);
     case EntryKind::peer_define: {
       wire::PeerDefine definition{};
       OFP_TRY(wire::decode(request.payload, definition));
@@ -107,6 +110,49 @@ void SiftService::flushed(std::uint64_t number, const Status& status, mover::Eff
   if (flush.status) effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
   else effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
   flushes_.erase(at);
+}
+
+// ---- drop
+
+// The pool as a whole, on all its members: tracks cannot be dropped one by one.
+Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now, mover::Effects& effects) {
+  wire::PoolDrop asked{};
+  wire::PeerDrop peer{};
+  OFP_TRY(of_member ? wire::decode(request.payload, peer) : wire::decode(request.payload, asked));
+  const std::string_view text = of_member ? peer.pool : asked.pool;
+  const std::string_view row = of_member ? peer.row_glob : asked.row_glob, column = of_member ? peer.column_glob : asked.column_glob;
+  if ((row != "*" && !row.empty()) || (column != "*" && !column.empty()))
+    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text, row, column);
+  OFP_ASSIGN(Pool* const pool, existing(text, of_member ? static_cast<uid_t>(peer.user) : channels_.at(channel)));
+  if (!of_member) {
+    for (const std::string& member : pool->sift->geometry().members()) {
+      if (member == self_) continue;
+      effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_drop,
+                                         deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+                                         [user = std::uint64_t{pool->user}, full = pool->text](const AskedMemory&, std::vector<std::byte>& payload) {
+                                           wire::encode(wire::PeerDrop{user, full, "*", "*"}, payload);
+                                         }});
+    }
+  }
+  drop(*pool, now, effects);
+  effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{1}});
+  return {};
+}
+
+void SiftService::drop(Pool& pool, TimeNs now, mover::Effects& effects) {
+  pool.sift->drop(pending_);
+  carry_out(pool, now, effects);
+  std::erase_if(waiting_, [&](const auto& each) { return each.first == &pool; });
+  auto node = by_name_.extract(pool.name);
+  dropped_.push_back(std::move(node.mapped()));
+  forget_dropped();
+}
+
+void SiftService::forget_dropped() {
+  std::erase_if(dropped_, [this](const std::unique_ptr<Pool>& pool) {
+    const auto means_it = [&](const auto& each) { return each.second.pool == pool.get(); };
+    return std::ranges::none_of(works_, means_it) && std::ranges::none_of(sources_, means_it);
+  });
 }
 
 // ---- tracks

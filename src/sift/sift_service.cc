@@ -281,6 +281,7 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 }
 
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
+  if (!dropped_.empty()) forget_dropped();
   pull_waiting(now, effects);
   for (const auto& [name, pool] : by_name_) {
     if (pool->sift->next_deadline() > now) continue;

@@ -49,7 +49,7 @@ class SiftService {
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
                                           mover::Effects& effects);
 
-  // ---- requests: sift_flush, sift_tracks, sift_info; of members peer_piece, peer_flush, peer_tracks, peer_define
+  // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; of members peer_piece, peer_flush, peer_tracks, peer_define, peer_drop
   void on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel] = user; }
   void on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects);
   void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
@@ -127,6 +127,9 @@ class SiftService {
   [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now, mover::Effects& effects);
+  void drop(Pool& pool, TimeNs now, mover::Effects& effects);
+  void forget_dropped();
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects);
   void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
@@ -139,6 +142,7 @@ class SiftService {
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
+  std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing that is under way means them
   std::unordered_map<ChannelNumber, uid_t> channels_;
   std::unordered_map<std::uint64_t, Source> sources_;
   std::unordered_map<std::uint64_t, Work> works_;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import offpath
 from agent_process import AgentProcess
 
 DEAD_AFTER_S = 2
@@ -23,10 +24,17 @@ class Group:
 
     def start(self, name: str, *arguments: str) -> AgentProcess:
         (self.directory / name).mkdir(exist_ok=True)
-        listen = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key)] if self.key else ["--listen", self.address(name)]
+        if self.key:
+            listen = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key)]
+        else:
+            listen = ["--listen", self.address(name)]
         given = ["--name", name, "--http", "127.0.0.1:0", "--set", f"group.dead_after={DEAD_AFTER_S}s"]
         self.running[name] = AgentProcess(self.directory / name, [*given, *listen, *arguments])
         return self.running[name]
+
+    def connect(self, name: str) -> offpath.Session:
+        """A program's session with this member."""
+        return offpath.connect(self.address(name), **({"key_file": self.key} if self.key else {}))
 
     def start_by_list(self, *names: str) -> None:
         everybody = ",".join(self.address(name) for name in names)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_joining_any_member_joins_all_over_the_network(tmp_path: Path) -> None:
     group = Group(tmp_path, key)
     try:
         group.start("a")
-        for before, name in zip(NAMES, NAMES[1:], strict=False):
+        for before, name in pairwise(NAMES):
             group.start(name, "--join", group.address(before))
         assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
         assert {each["link"] for each in group.running["a"].status()["channels"]} == {"tcp"}

@@ -1,4 +1,4 @@
-"""Pools over four agents, as processes: programs at any of them, objects at all of them; owners killed while they are used."""
+"""Pools over four agents, as processes: programs at any of them, objects at all of them, owners killed meanwhile."""
 
 from __future__ import annotations
 
@@ -72,18 +72,15 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
         made.stop_all()
 
 
-def connect(group: Group, name: str) -> offpath.Session:
-    return offpath.connect(group.address(name), key_file=group.key) if group.key else offpath.connect(group.address(name))
-
-
 def test_rows_are_spread_over_members_and_found_from_any(group: Group) -> None:
-    with connect(group, "a") as writer, connect(group, "c") as reader:
+    with group.connect("a") as writer, group.connect("c") as reader:
         put_steps(writer, "hash:/p", 16)
         assert held(group, "hash:/p", 16)
         assert sum(frames_of(group, name, "hash:/p") > 0 for name in NAMES) >= 2
         check_steps(reader, "hash:/p", 16)
         pool = reader.pool("hash:/p")
-        assert {(entry.row, entry.rows) for entry in pool.list()} == {(f"step{i}", LARGE if i % 2 else SMALL) for i in range(16)}
+        expected = {(f"step{i}", LARGE if i % 2 else SMALL) for i in range(16)}
+        assert {(entry.row, entry.rows) for entry in pool.list()} == expected
         assert [entry.sequence for entry in pool.list()] == list(range(1, 17))
         assert pool.drop("step1?") == 6
         assert len(pool.list()) == 10
@@ -93,7 +90,7 @@ def test_rows_are_spread_over_members_and_found_from_any(group: Group) -> None:
 
 
 def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) -> None:
-    with connect(group, "b") as reader, connect(group, "d") as writer:
+    with group.connect("b") as reader, group.connect("d") as writer:
         got: list[pa.Table] = []
         waits = threading.Thread(target=lambda: got.append(reader.pool("hash:/later").get("step1", timeout=PATIENCE_S)))
         waits.start()
@@ -107,7 +104,7 @@ def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) ->
 
 def test_replicas_survive_the_death_of_a_member_and_are_made_anew(group: Group) -> None:
     pool = "hash:/safe?replicas=2"
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         put_steps(session, pool, 12)
         assert held(group, "hash:/safe", 24)
         assert len(session.pool("hash:/safe").list()) == 12
@@ -120,7 +117,7 @@ def test_replicas_survive_the_death_of_a_member_and_are_made_anew(group: Group) 
 
 
 def test_rows_move_to_a_member_that_comes_back(group: Group) -> None:
-    with connect(group, "b") as session:
+    with group.connect("b") as session:
         put_steps(session, "hash:/moving?replicas=2", 12)
         group.running["a"].stop(signal.SIGTERM)
         others = NAMES[1:]
@@ -130,12 +127,12 @@ def test_rows_move_to_a_member_that_comes_back(group: Group) -> None:
         assert until(lambda: frames_of(group, "a", "hash:/moving") > 0, PATIENCE_S)
         assert held(group, "hash:/moving", 24)
         check_steps(session, "hash:/moving", 12)
-        with connect(group, "a") as fresh:
+        with group.connect("a") as fresh:
             check_steps(fresh, "hash:/moving", 12)
 
 
 def test_steps_of_ranks_at_different_agents_appear_together(group: Group) -> None:
-    with connect(group, "a") as first, connect(group, "b") as second, connect(group, "c") as reader:
+    with group.connect("a") as first, group.connect("b") as second, group.connect("c") as reader:
         streams = [session.stream("ranks", SCHEMA, rows_max=SMALL, pool="hash:/ranks", ranks=2, rank=rank)
                    for rank, session in enumerate([first, second])]  # fmt: skip
         streams[0].send(batch(0, SMALL), key=("step0", "rank0"))
@@ -150,7 +147,7 @@ def test_steps_of_ranks_at_different_agents_appear_together(group: Group) -> Non
 
 def test_a_full_pool_holds_the_program_back_and_loses_nothing(group: Group) -> None:
     pool = "hash:/small?budget=4MiB&members=c"
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         stream = session.stream("full", SCHEMA, rows_max=LARGE, pool=pool)
         one = 16 * LARGE
         tickets = [stream.send(batch(step, LARGE), key=(f"step{step}", "")) for step in range(4)]
@@ -163,7 +160,7 @@ def test_a_full_pool_holds_the_program_back_and_loses_nothing(group: Group) -> N
 
 
 def test_misuse_is_named(group: Group) -> None:
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         put_steps(session, "hash:/kind?replicas=2", 1)
         with pytest.raises(offpath.Error, match="is there already, as \"hash:/kind\\?replicas=2\""):
             session.stream("other", SCHEMA, rows_max=SMALL, pool="hash:/kind?replicas=3")

@@ -40,10 +40,6 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
         made.stop_all()
 
 
-def connect(group: Group, name: str) -> offpath.Session:
-    return offpath.connect(group.address(name), key_file=group.key) if group.key else offpath.connect(group.address(name))
-
-
 def particles(step: int, ids: np.ndarray) -> dict[str, np.ndarray]:
     return {"id": ids, "x": ids + step / 1024, "type": (ids % 3).astype(np.int32)}
 
@@ -51,12 +47,14 @@ def particles(step: int, ids: np.ndarray) -> dict[str, np.ndarray]:
 def send_steps(sessions: list[offpath.Session], steps: range, pool: str = POOL) -> None:
     """Each session is a rank with particles of its own, another share with each step, in no order."""
     random = np.random.default_rng(steps.start)
-    streams = [session.stream(f"particles{steps.start}", SCHEMA, rows_max=ATOMS, pool=pool, ranks=len(sessions), rank=rank)
+    name, ranks = f"particles{steps.start}", len(sessions)
+    streams = [session.stream(name, SCHEMA, rows_max=ATOMS, pool=pool, ranks=ranks, rank=rank)
                for rank, session in enumerate(sessions)]  # fmt: skip
     tickets = []
     for step in steps:
         for rank, ids in enumerate(np.array_split(random.permutation(ATOMS), len(sessions))):
-            tickets.append(streams[rank].send(particles(step, ids), key=(f"step{step:06}", f"rank{rank}"), snapshot=True))
+            key = (f"step{step:06}", f"rank{rank}")
+            tickets.append(streams[rank].send(particles(step, ids), key=key, snapshot=True))
     for ticket in tickets:
         ticket.wait_stored(PATIENCE_S)
 
@@ -70,7 +68,7 @@ def assert_sorted_tracks(table: pa.Table, steps: int) -> None:
 
 
 def test_tracks_are_what_a_plain_sort_gives_from_any_member(group: Group, tmp_path: Path) -> None:
-    sessions = [connect(group, name) for name in NAMES]
+    sessions = [group.connect(name) for name in NAMES]
     try:
         send_steps(sessions, range(STEPS))
         tracks = sessions[1].tracks("sift:/tracks")
@@ -95,7 +93,7 @@ def test_tracks_are_what_a_plain_sort_gives_from_any_member(group: Group, tmp_pa
 
 
 def test_tracks_are_read_while_sifting_goes_on(group: Group) -> None:
-    with connect(group, "a") as writer, connect(group, "b") as reader:
+    with group.connect("a") as writer, group.connect("b") as reader:
         send_steps([writer], range(2))
         tracks = reader.tracks("sift:/tracks")
         tracks.flush(PATIENCE_S)
@@ -117,8 +115,29 @@ def test_tracks_are_read_while_sifting_goes_on(group: Group) -> None:
         assert_sorted_tracks(tracks.table(), STEPS)
 
 
+def test_a_dropped_pool_gives_its_memory_back_and_can_be_made_anew(group: Group) -> None:
+    with group.connect("a") as session:
+        send_steps([session], range(3))
+        session.tracks("sift:/tracks").flush(PATIENCE_S)
+        session.tracks("sift:/tracks").drop()
+        with pytest.raises(offpath.NotFound, match="there is no pool"):
+            session.tracks("sift:/tracks").flush(1)
+        with pytest.raises(offpath.Unsupported, match="read those"):
+            session.pool("sift:/tracks").get("step0")
+
+    def held() -> int:
+        return max(group.running[name].status()["memory"]["used_bytes"] for name in NAMES)
+
+    assert until(lambda: held() == 0, PATIENCE_S)
+    with group.connect("b") as session:
+        send_steps([session], range(STEPS))
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        assert_sorted_tracks(tracks.table(), STEPS)
+
+
 def test_misuse_is_named(group: Group) -> None:
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         with pytest.raises(offpath.Error, match="fanout"):
             session.stream("s", SCHEMA, rows_max=10, pool="sift:/wrong?key=id&fanout=3")
         with pytest.raises(offpath.NotFound, match='there is no pool "sift:/unknown"'):
@@ -130,7 +149,8 @@ def test_misuse_is_named(group: Group) -> None:
         with pytest.raises(offpath.SchemaError, match="identifier"):
             stream.send(particles(0, np.arange(3)), key="step0").wait_stored(PATIENCE_S)
         other = pa.schema([("id", pa.int64()), ("y", pa.float32())])
-        session.stream("first", SCHEMA, rows_max=10, pool="sift:/m?key=id").send(particles(0, np.arange(3)), key="step0").wait_stored(5)
+        stream = session.stream("first", SCHEMA, rows_max=10, pool="sift:/m?key=id")
+        stream.send(particles(0, np.arange(3)), key="step0").wait_stored(PATIENCE_S)
         stream = session.stream("second", other, rows_max=10, pool="sift:/m?key=id")
         with pytest.raises(offpath.SchemaError):
             stream.send({"id": np.arange(3), "y": np.zeros(3, np.float32)}, key="step0").wait_stored(PATIENCE_S)

@@ -16,13 +16,14 @@ from .check import StepCheck, check_frames
 from .dump import DumpError, read_dump
 from .figures import draw
 from .frames import read_frames
-from .handover import RankResult, drive, key_step
+from .handover import RankResult, drive, key_step, sift_pool
 from .parallel import drive_ranks
 from .paths import follow
 from .progress import StepProgress
 from .report import RunReport
 from .settings import RunError, Settings
 from .simulation import load_lammps
+from .tracks import collect, draw_tracks, find_difference, read_sorted
 
 
 def run(settings: Settings, console: Console) -> RunReport:
@@ -30,7 +31,8 @@ def run(settings: Settings, console: Console) -> RunReport:
     settings.validate()
     load_lammps()
     settings.prepare_out()
-    for stale in (settings.stream_path, settings.figure_path, settings.dump_path):
+    for stale in (settings.stream_path, settings.figure_path, settings.dump_path, settings.tracks_path,
+                  settings.tracks_figure_path):  # fmt: skip
         stale.unlink(missing_ok=True)
     with ExitStack() as stack:
         address = settings.agent_address
@@ -42,15 +44,20 @@ def run(settings: Settings, console: Console) -> RunReport:
             pool = f"local:/particles-{socket.gethostname()}-{os.getpid()}"
         session = stack.enter_context(offpath.connect(address))
         report, steps = simulate(settings, session, address, pool, console)
+        report.tracks = collect(session, sift_pool(pool).partition("?")[0], settings.tracks_path)
         if settings.agent is not None:
             session.pool(pool).drop()
+            session.tracks(sift_pool(pool).partition("?")[0]).drop()
     if settings.check:
         report.checks = check(settings, report.ranks[0], steps)
+        report.tracks.checked = True
+        report.tracks.difference = find_difference(read_sorted(settings.tracks_path), read_dump(settings.dump_path))
         if report.ok:
             settings.dump_path.unlink()
     boxes = {handover.step: handover.box for handover in report.ranks[0].handovers}
     draw(report, follow(read_frames(settings.stream_path, steps), boxes), settings.figure_path)
     report.figure = settings.figure_path
+    draw_tracks(read_sorted(settings.tracks_path), boxes, settings.tracks_figure_path)
     return report
 
 

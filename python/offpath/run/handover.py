@@ -25,6 +25,7 @@ from .baseline import HostSerialiser
 from .frames import make_columns, make_schema
 from .settings import RunError, Settings
 from .simulation import Simulation
+from .tracks import SIFT_OPTIONS
 
 WAIT_S = 60.0  # an agent that is alive but does not answer is given up after this
 
@@ -115,7 +116,7 @@ def drive_simulation(
         raise RunError(f"--ranks {settings.ranks}, but MPI started {ranks}: do not mix it with mpirun")
     schema = make_schema(settings.layout, simulation.id_dtype)
     rows_max = simulation.atoms if ranks == 1 else simulation.atoms * 2 // ranks + 1024
-    require_room(settings.handovers, simulation.atoms, row_bytes(schema), session.info.memory_bytes_max)
+    require_room(3 * settings.handovers, simulation.atoms, row_bytes(schema), session.info.memory_bytes_max)
     stream = session.stream(
         pool.removeprefix("local:/"),
         schema,
@@ -125,6 +126,11 @@ def drive_simulation(
         ranks=ranks if ranks > 1 else 0,  # alone, a frame is visible when it is stored, without step_end
         rank=rank,
     )
+    # A stream of its own, outside of what is timed: the same arrays, split by identifier into tracks.
+    sifted = session.stream(
+        f"{pool.removeprefix('local:/')}-sifted", schema, rows_max=rows_max, pool=sift_pool(pool),
+        ranks=ranks if ranks > 1 else 0, rank=rank,
+    )  # fmt: skip
     result = RankResult(rank, ranks, simulation.atoms, simulation.cells, str(simulation.input), simulation.version)
     serialiser = HostSerialiser(schema, rows_max * row_bytes(schema))
     serialiser.serialise(make_columns(simulation.arrays(), settings.layout))  # its first turn loads what it needs
@@ -137,12 +143,25 @@ def drive_simulation(
             result.advance_ns += time.perf_counter_ns() - began
         handover, last = hand_over(settings, simulation, stream, serialiser, index)
         result.handovers.append(handover)
+        sift(simulation, sifted, settings.layout)
         on_step(handover.step - first_step, handover.payload_bytes)
     if settings.steps % settings.every:
         simulation.advance(settings.steps % settings.every)
     last.wait_stored(WAIT_S)
     stream.close()
+    sifted.close()
     return result
+
+
+def sift_pool(pool: str) -> str:
+    """The sift pool beside a pool of frames."""
+    return f"sift:/{pool.removeprefix('local:/')}?{SIFT_OPTIONS}"
+
+
+def sift(simulation: Simulation, stream: Any, layout: str) -> None:
+    """Hands the arrays of the step reached to the sift pool; they are the simulation's again when it returns."""
+    key = (step_key(simulation.step), f"rank{simulation.rank}")
+    stream.send(make_columns(simulation.arrays(), layout), key=key).wait_pulled(WAIT_S)
 
 
 def require_room(handovers: int, atoms: int, atom_bytes: int, bytes_max: int) -> None:

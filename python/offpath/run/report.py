@@ -15,6 +15,7 @@ from .check import StepCheck
 from .handover import Handover, RankResult
 from .settings import Settings
 from .simulation import DIAGNOSTICS
+from .tracks import TracksFound
 
 
 @dataclass
@@ -28,6 +29,7 @@ class RunReport:
     written_bytes: int = 0
     agent_cpu_s: float | None = None
     checks: list[StepCheck] = field(default_factory=list)
+    tracks: TracksFound | None = None
     figure: Path | None = None
 
     @property
@@ -36,7 +38,7 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        return all(check.ok for check in self.checks)
+        return all(check.ok for check in self.checks) and (self.tracks is None or self.tracks.ok)
 
     def times_us(self, name: str, busy: bool | None = None) -> list[float]:
         """A time of every hand-over in microseconds; only those that (did not) compute meanwhile, if asked."""
@@ -113,7 +115,10 @@ class RunReport:
                 "ok": self.ok if self.checks else None,
                 "steps": [asdict(check) for check in self.checks],
             },
+            "tracks": asdict(self.tracks) if self.tracks else None,
             "files": {
+                "tracks": str(self.settings.tracks_path),
+                "tracks_figure": str(self.settings.tracks_figure_path),
                 "stream": str(self.settings.stream_path),
                 "figure": str(self.figure) if self.figure else None,
                 "log": str(self.settings.log_path),
@@ -129,6 +134,8 @@ class RunReport:
         console.print(f"[bold]{self.settings.stream_path}[/]  {bytes_text(self.written_bytes)}, one Arrow stream")
         if self.figure:
             console.print(f"[bold]{self.figure}[/]  times and particle paths")
+        if self.tracks:
+            self.print_tracks(console, self.tracks)
 
     def print_simulation(self, console: Console) -> None:
         first = self.ranks[0]
@@ -208,6 +215,20 @@ class RunReport:
                 "LAMMPS's own dump, bit for bit",
                 highlight=False,
             )
+
+
+    def print_tracks(self, console: Console, tracks: TracksFound) -> None:
+        """One line for what was sifted, one for each file."""
+        told = f"{tracks.particles:,} tracks of {self.settings.handovers:,} steps, {tracks.rows:,} rows"
+        if not tracks.checked:
+            console.print(f"{told}; not compared", highlight=False)
+        elif tracks.ok:
+            console.print(f"[green]OK[/]  {told}: a plain sort of LAMMPS's own dump, bit for bit", highlight=False)
+        else:
+            console.print(f"[red]{told}: no plain sort of LAMMPS's own dump:[/] {tracks.difference}", highlight=False)
+        size = bytes_text(tracks.written_bytes)
+        console.print(f"[bold]{self.settings.tracks_path}[/]  {size}, by identifier and step")
+        console.print(f"[bold]{self.settings.tracks_figure_path}[/]  how far particles went")
 
 
 def spread(times_us: list[float]) -> dict[str, float] | None:

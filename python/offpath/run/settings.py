@@ -50,6 +50,14 @@ class Settings:
         return self.out / "run.png"
 
     @property
+    def tracks_path(self) -> Path:
+        return self.out / "tracks.parquet"
+
+    @property
+    def tracks_figure_path(self) -> Path:
+        return self.out / "tracks.png"
+
+    @property
     def log_path(self) -> Path:
         return self.out / "lammps.log"
 
