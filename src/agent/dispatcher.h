@@ -14,6 +14,8 @@
 #include "channel/agent_end.h"
 #include "group/group.h"
 #include "mover/mover.h"
+#include "plugin/call.h"
+#include "pool/compute_service.h"
 #include "pool/pools.h"
 #include "pool/query_service.h"
 
@@ -24,12 +26,20 @@ struct DispatcherOptions {
   mover::BufferCacheOptions buffers;
   pool::PoolsOptions pools;
   pool::QueryService::Limits queries;
+  pool::ComputeService::Limits computes;
   channel::AgentEndOptions channels;
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
 // the call itself.
 using StartJob = std::function<void(std::uint64_t token, std::function<Status()> run)>;
+
+// Calls functions of plug-ins, likewise; an error that is known at once is the call's result.
+struct CallFunctions {
+  using Done = std::function<void(Result<plugin::Outputs> outcome, TimeNs now)>;
+  std::function<Result<plugin::CallNumber>(plugin::Call call, TimeNs now, Done done)> call;
+  std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
+};
 
 class Dispatcher final : public channel::AgentEvents {
  public:
@@ -44,6 +54,9 @@ class Dispatcher final : public channel::AgentEvents {
   // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
   // root's, are taken for members.
   void serve_group(group::Group& group, uid_t owner);
+
+  // Without, every computation fails.
+  void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -77,6 +90,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const mover::Mover& mover() const noexcept { return mover_; }
   [[nodiscard]] const pool::Pools& pools() const noexcept { return pools_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
+  [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -96,6 +110,7 @@ class Dispatcher final : public channel::AgentEvents {
   void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
   void on_stored(std::uint64_t token, Status status, TimeNs now);
   void ask_member(mover::AskEffect& ask);
+  void call_function(mover::CallEffect& effect, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
@@ -106,6 +121,7 @@ class Dispatcher final : public channel::AgentEvents {
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::Pools pools_;
   pool::QueryService queries_;
+  pool::ComputeService computes_;
   mover::Mover mover_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
@@ -116,6 +132,8 @@ class Dispatcher final : public channel::AgentEvents {
   mover::Effects effects_;
   std::map<std::uint64_t, std::function<void(Status)>> putting_;  // by token
   std::uint64_t next_put_ = 1;
+  CallFunctions functions_;
+  std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t used_bytes_before_ = 0;
 };
 
