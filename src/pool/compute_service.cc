@@ -155,15 +155,13 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
   OFP_ASSERT(work->state == Work::State::calling);
   --counters_.calling;
   work->state = Work::State::copying;
-  // Which of the members it was: each has plug-ins of its own.
-  const auto named = [&](Failure failure) { return Failure{failure.code, fmt::format("member {}: {}", pools_.self(), failure.message)}; };
-  if (!outcome) return fail_work(*work, named(std::move(outcome).error()), now, effects);
-  if (Status usable = check_outputs(*work, *outcome); !usable) return fail_work(*work, named(std::move(usable).error()), now, effects);
+  if (!outcome) return fail_call(*work, std::move(outcome).error(), now, effects);
+  if (Status usable = check_outputs(*work, *outcome); !usable) return fail_call(*work, std::move(usable).error(), now, effects);
   auto copies = std::make_shared<Copies>();
   std::uint64_t bytes = 0;
   for (const plugin::Output& output : *outcome) {
     auto buffer = cache_->take(output.bytes, work->get.user);
-    if (!buffer) return fail_work(*work, std::move(buffer).error(), now, effects);
+    if (!buffer) return fail_call(*work, std::move(buffer).error(), now, effects);
     auto frame = std::make_shared<mover::Frame>();
     frame->buffer = std::move(*buffer);
     frame->bytes = output.bytes;
@@ -197,7 +195,7 @@ void ComputeService::on_job(std::uint64_t token, Status status, TimeNs now, Effe
   Work* const work = find(token);
   if (work == nullptr) return;
   if (status) return give(*work, now, effects);
-  fail_work(*work, {status.error().code, fmt::format("member {}: {}: {}", pools_.self(), name_of(*work->what), status.error().message)}, now, effects);
+  fail_call(*work, {status.error().code, fmt::format("{}: {}", name_of(*work->what), status.error().message)}, now, effects);
 }
 
 void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
@@ -236,6 +234,12 @@ void ComputeService::on_stored(std::uint64_t token, Status status, TimeNs now, E
 void ComputeService::fail_work(Work& work, Failure failure, TimeNs now, Effects& effects) {
   if (work.state == Work::State::waiting) --counters_.waiting;
   end_work(work, tl::unexpected(std::move(failure)), now, effects);
+}
+
+// Which of the members it was: each has plug-ins of its own. Another one that asked says so itself.
+void ComputeService::fail_call(Work& work, Failure failure, TimeNs now, Effects& effects) {
+  if (!work.get.of_member) failure.message = fmt::format("member {}: {}", pools_.self(), failure.message);
+  fail_work(work, std::move(failure), now, effects);
 }
 
 void ComputeService::end_work(Work& work, Status status, TimeNs now, Effects& effects) {

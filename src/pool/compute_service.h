@@ -66,6 +66,7 @@ class ComputeService final : public Computes {
   [[nodiscard]] Status check_outputs(const Work& work, const plugin::Outputs& outputs);
   void give(Work& work, TimeNs now, mover::Effects& effects);
   void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
+  void fail_call(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
   void end_work(Work& work, Status status, TimeNs now, mover::Effects& effects);
   void run_triggers(TimeNs now, mover::Effects& effects);
   [[nodiscard]] Work* find(std::uint64_t token);
