@@ -211,7 +211,7 @@ def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(hel
                  result_row: Annotated[str | None, typer.Option(help="Put outputs under this row.")] = None,
                  result_column: Annotated[str | None, typer.Option(help="Put outputs under this column.")] = None,
                  out: Annotated[Path | None, typer.Option(help="Write the output's bytes there.")] = None,
-                 wait: Annotated[float, typer.Option(help="Seconds for objects and function; 0: the plug-in's.")] = 60.0,
+                 wait: Annotated[float, typer.Option(help="Seconds; 0: the plug-in's own.")] = 60.0,
                  agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Calls a function of a plug-in where the object lies."""
     given = arguments_file.read_bytes() if arguments_file is not None else arguments.encode()

@@ -180,13 +180,14 @@ class Pool:
         result: str | tuple[str, str] | None = None,
         timeout: float | None = 60.0,
     ) -> Frame | None:
-        """Calls a function of a plug-in, "plugin.function", where the object lies: with that object, or with all of the row,
-        by column, if ``column`` is empty.
+        """Calls a function of a plug-in, "plugin.function", where the object lies: with that object, or with all of
+        the row, by column, if ``column`` is empty.
 
-        Without ``result`` the function's one output comes back, None if it made none. ``result`` is the column, or row and
-        column, under which outputs are put into the pool instead; several get ``.`` and their own names behind it, and an
-        empty column stands for these names alone. ``timeout`` is how long objects may take to come and the function to
-        run, together; 0: the objects have to be there, and the function has its plug-in's time; None: for ever.
+        Without ``result`` the function's one output comes back, None if it made none. ``result`` is the column, or row
+        and column, under which outputs are put into the pool instead; several get ``.`` and their own names behind it,
+        and an empty column stands for these names alone. ``timeout`` is how long objects may take to come and the
+        function to run, together; 0: the objects have to be there, and the function has its plug-in's time; None: for
+        ever.
 
         >>> pool.compute("particles.mean", "step7", "x").buffer()
         >>> pool.compute("particles.bounding_box", "step7", arguments=box.tobytes(), result="inside")
