@@ -291,6 +291,21 @@ OFP_API int ofp_sift_flush(ofp_channel *channel, const char *pool, int64_t wait_
 OFP_API int ofp_sift_tracks(ofp_channel *channel, const char *pool, uint32_t element, const uint64_t *identifiers, uint32_t count,
                             int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame **frame, ofp_error *error);
 
+/* Calls a function of a plug-in of the agent (plugin.h, docs/plugin.md) where the object lies, whichever member of the group
+ * that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or empty; `arguments`, at
+ * most 32 KiB, come as they are. Without result keys (both NULL) its one output comes back in `frame`, which is NULL if it made
+ * none. Otherwise outputs are put into the pool and `frame` is NULL, if there is one: under `result_row` (NULL: `row_key`) and
+ * `result_column`, with "." and the output's name behind it if there are several, or under the outputs' names alone where
+ * `result_column` is NULL or empty.
+ * `wait_ns` is how long objects may take to come and the function to run, together. 0: the objects have to be there, and the
+ * function has the plug-in's time; -1: they may come whenever they do. OFP_FUNCTION_FAILED with the function's message, and the
+ * member's name, if it failed, threw or crashed; OFP_TIMEOUT if it was stopped; OFP_NOT_FOUND without such a pool, object (if
+ * `wait_ns` is 0), plug-in or function. A member that is lost meanwhile may have called it; then it is called once more. */
+OFP_API int ofp_pool_compute(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
+                             const char *plugin, const char *function, const void *arguments, uint64_t arguments_bytes,
+                             const char *result_row, const char *result_column, int64_t wait_ns, ofp_frame **frame,
+                             ofp_error *error);
+
 #ifdef __cplusplus
 }
 #endif

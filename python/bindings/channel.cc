@@ -275,6 +275,24 @@ class Channel {
     check(code, error);
     return Frame(frame);
   }
+  [[nodiscard]] std::optional<Frame> pool_compute(const std::string& pool, const std::string& row, const std::string& column,
+                                                  const std::string& plugin, const std::string& function, const nb::bytes& arguments,
+                                                  const Text& result_row, const Text& result_column, const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      // Not in slices: each would call the function.
+      const nb::gil_scoped_release release;
+      code = ofp_pool_compute(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(), function.c_str(), arguments.c_str(),
+                              arguments.size(), pointer_of(result_row), pointer_of(result_column), wait_ns, &frame, &error);
+    }
+    check(code, error);
+    if (frame == nullptr) return {};
+    return Frame(frame);
+  }
   [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     const std::int64_t wait_ns = wait_ns_of(timeout);
@@ -347,6 +365,11 @@ void bind_channel(nb::module_& module) {
       .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
       .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
            nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout"))
+      .def("pool_compute", &Channel::pool_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"),
+           nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
+           nb::arg("timeout").none(),
+           nb::sig("def pool_compute(self, pool: str, row: str, column: str, plugin: str, function: str, arguments: bytes, "
+                   "result_row: str | None, result_column: str | None, timeout: float | None) -> Frame | None"))
       .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
 }
 

@@ -17,12 +17,13 @@ from . import __version__
 from .agent import find_agent
 from .agent_http import fetch, fetch_status, find_http
 from .errors import Error
+from .pool import Frame
 from .session import Session, connect
 from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
-pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, write, drop.")
+pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, compute, write, drop.")
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
@@ -185,19 +186,45 @@ def pool_get(pool: PoolArgument, row: str, column: Annotated[str, typer.Argument
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """One object: its head as a table, or its bytes into a file."""
     with open_session(agent) as session:
-        frame = session.pool(pool).get_frame(row, column, wait)
-        told = {"row": row, "column": column, "nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow,
-                "mapped": frame.mapped}  # fmt: skip
-        if frame.is_arrow:
-            told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
-        if out is not None:
-            out.write_bytes(frame.buffer())
-        if as_json:
-            print_json(told)
-        elif out is None and frame.is_arrow:
-            print(frame.table().slice(0, 10).to_pylist() if frame.rows <= 10 else frame.table().slice(0, 10))
+        show_frame(session.pool(pool).get_frame(row, column, wait), {"row": row, "column": column}, out, as_json)
+
+
+def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    told |= {"nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow, "mapped": frame.mapped}
+    if frame.is_arrow:
+        told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
+    if out is not None:
+        out.write_bytes(frame.buffer())
+    if as_json:
+        print_json(told)
+    elif out is None and frame.is_arrow:
+        print(frame.table().slice(0, 10).to_pylist() if frame.rows <= 10 else frame.table().slice(0, 10))
+    else:
+        print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
+
+
+@pool_app.command("compute")
+def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(help="plugin.function")], row: str,
+                 column: Annotated[str, typer.Argument(help="Empty: all of the row.")] = "",
+                 arguments: Annotated[str, typer.Option(help="Text given to the function.")] = "",
+                 arguments_file: Annotated[Path | None, typer.Option(help="Or the bytes of a file.")] = None,
+                 result_row: Annotated[str | None, typer.Option(help="Put outputs under this row.")] = None,
+                 result_column: Annotated[str | None, typer.Option(help="Put outputs under this column.")] = None,
+                 out: Annotated[Path | None, typer.Option(help="Write the output's bytes there.")] = None,
+                 wait: Annotated[float, typer.Option(help="Seconds; 0: the plug-in's own.")] = 60.0,
+                 agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Calls a function of a plug-in where the object lies."""
+    given = arguments_file.read_bytes() if arguments_file is not None else arguments.encode()
+    stores = result_row is not None or result_column is not None
+    result = (row if result_row is None else result_row, result_column or "") if stores else None
+    with open_session(agent) as session:
+        frame = session.pool(pool).compute(function, row, column, given, result, wait)
+        if frame is not None:
+            show_frame(frame, {"function": function, "row": row, "column": column}, out, as_json)
+        elif as_json:
+            print_json({"function": function, "row": row, "column": column, "stored": stores})
         else:
-            print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
+            print("its outputs are in the pool" if stores else "no output")
 
 
 @pool_app.command("create")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from .errors import NotFound, SchemaError
+from .errors import Invalid, NotFound, SchemaError
 from .expression import Aggregates, Columns, encode_query
 
 if TYPE_CHECKING:
@@ -208,6 +208,38 @@ class Pool:
         answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"answer from pool {self.name}")
+
+    def compute(
+        self,
+        function: str,
+        row: str,
+        column: str = "",
+        arguments: bytes = b"",
+        result: str | tuple[str, str] | None = None,
+        timeout: float | None = 60.0,
+    ) -> Frame | None:
+        """Calls a function of a plug-in, "plugin.function", where the object lies: with that object, or with all of
+        the row, by column, if ``column`` is empty.
+
+        Without ``result`` the function's one output comes back, None if it made none. ``result`` is the column, or row
+        and column, under which outputs are put into the pool instead; several get ``.`` and their own names behind it,
+        and an empty column stands for these names alone. ``timeout`` is how long objects may take to come and the
+        function to run, together; 0: the objects have to be there, and the function has its plug-in's time; None: for
+        ever.
+
+        >>> pool.compute("particles.mean", "step7", "x").buffer()
+        >>> pool.compute("particles.bounding_box", "step7", arguments=box.tobytes(), result="inside")
+
+        Raises FunctionFailed with what the function said, Timeout, NotFound, TooLarge.
+        """
+        plugin, dot, name = function.rpartition(".")
+        if not dot:
+            raise Invalid(f"function {function!r}: it is named plugin.function")
+        keys = (row, result) if isinstance(result, str) else result or (None, None)
+        native = self.session._native.pool_compute(
+            self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1], timeout
+        )
+        return None if native is None else Frame(native, f"output of {function} from pool {self.name}")
 
     def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.

@@ -118,6 +118,9 @@ void Agent::join_parts() {
   loop_->add(*group_);
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
+  dispatcher_->serve_plugins(
+      {[this](plugin::Call call, TimeNs now, CallFunctions::Done done) { return plugins_->call(std::move(call), now, std::move(done)); },
+       [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); }});
   plugins_->start(monotonic_ns());
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
@@ -230,6 +233,9 @@ void Agent::publish(TimeNs now) {
   status->group = group_->counters();
   status->reach = group_->reach().counters();
   status->plugins = plugins_->status();
+  status->computes = dispatcher_->computes().counters();
+  for (const pool::Trigger& each : dispatcher_->computes().triggers())
+    status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
   board_->publish(std::move(status), monotonic_ns());
 }
 

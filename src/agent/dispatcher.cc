@@ -34,11 +34,13 @@ bool is_of_sift(const Entry& request) noexcept {
   return kind == EntryKind::pool_drop && wire::decode(request.payload, drop) && sift::SiftService::is_own(drop.pool);
 }
 
-bool is_of_peer(EntryKind kind) noexcept { return kind >= EntryKind::peer_put && kind <= EntryKind::peer_define; }
+bool is_of_peer(EntryKind kind) noexcept {
+  return (kind >= EntryKind::peer_put && kind <= EntryKind::peer_define) || kind == EntryKind::peer_compute;
+}
 
 bool is_of_pool(EntryKind kind) noexcept {
   return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
-         kind == EntryKind::pool_write || kind == EntryKind::release;
+         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::release;
 }
 
 bool is_of_queries(const Entry& request) noexcept {
@@ -59,6 +61,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
                  return pools_.choose(pool, rows, columns, user);
                }),
       sifts_(options.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
       mover_(options.mover, buffers_, stores_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -116,6 +119,10 @@ bool Dispatcher::poll(TimeNs now) {
     queries_.on_time(now, effects_);
     did = true;
   }
+  if (computes_.next_deadline() <= now) {
+    computes_.on_time(now, effects_);
+    did = true;
+  }
   if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
     used_bytes_before_ = used;
     mover_.on_memory_freed(effects_);
@@ -146,7 +153,7 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), sifts_.next_deadline()});
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline()});
 }
 
 // ---- events
@@ -194,6 +201,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   sifts_.on_channel_closed(channel.number(), now, effects_);
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), effects_);
+  computes_.on_channel_closed(channel.number(), effects_);
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
 }
@@ -201,6 +209,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   const Service service = mover::service_of(token);
   if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::compute) computes_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_job(token, std::move(status), effects_);
   else if (service == Service::sift) sifts_.on_job(token, status, now, effects_);
   else pools_.on_job(token, std::move(status), now, effects_);
@@ -228,6 +237,7 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   const group::Identity& self = group.membership().self().id;
   pools_.set_self(self.name, self.process);
   sifts_.set_self(self.name, self.process);
+  pools_.set_own_user(owner);
   group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
 }
 
@@ -271,6 +281,18 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
   group_->post(ask.member, std::move(request));
 }
 
+void Dispatcher::call_function(mover::CallEffect& effect, TimeNs now) {
+  const auto done = [this, token = effect.token](Result<plugin::Outputs> outcome, TimeNs at) {
+    calling_.erase(token);
+    computes_.on_called(token, std::move(outcome), at, effects_);
+    carry_out(at);
+  };
+  Result<plugin::CallNumber> called = fail(Error::not_found, "there are no plug-ins here");
+  if (functions_.call) called = functions_.call(std::move(*effect.call), now, done);
+  if (called) calling_.emplace(effect.token, *called);
+  else computes_.on_called(effect.token, tl::unexpected(std::move(called).error()), now, effects_);
+}
+
 void Dispatcher::carry_out(group::TableEffects& effects) {
   for (const group::TableEffects::Pull& pull : effects.pulls) {
     AgentEnd* end = find(pull.channel);
@@ -303,6 +325,7 @@ void Dispatcher::put(const mover::Store::Place& place, mover::FramePtr frame, Ti
 
 void Dispatcher::on_stored(std::uint64_t token, Status status, TimeNs now) {
   if (mover::service_of(token) == Service::mover) return mover_.on_stored(token, std::move(status), now, effects_);
+  if (mover::service_of(token) == Service::compute) return computes_.on_stored(token, std::move(status), now, effects_);
   if (const auto node = putting_.extract(token)) node.mapped()(std::move(status));
 }
 
@@ -380,6 +403,10 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
           [this](mover::JobEffect& job) { start_job_(job.token, std::move(job.run)); },
           [this, now](mover::StoredEffect& stored) { on_stored(stored.token, std::move(stored.status), now); },
           [this](mover::AskEffect& ask) { ask_member(ask); },
+          [this, now](mover::CallEffect& call) { call_function(call, now); },
+          [this, now](const mover::CancelCallEffect& cancel) {
+            if (const auto node = calling_.extract(cancel.token)) functions_.cancel(node.mapped(), now);
+          },
       },
       effect);
 }

@@ -14,6 +14,8 @@
 #include "channel/agent_end.h"
 #include "group/group.h"
 #include "mover/mover.h"
+#include "plugin/call.h"
+#include "pool/compute_service.h"
 #include "pool/pools.h"
 #include "pool/query_service.h"
 #include "sift/sift_service.h"
@@ -26,12 +28,20 @@ struct DispatcherOptions {
   pool::PoolsOptions pools;
   pool::QueryService::Limits queries;
   sift::SiftServiceOptions sifts;
+  pool::ComputeService::Limits computes;
   channel::AgentEndOptions channels;
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
 // the call itself.
 using StartJob = std::function<void(std::uint64_t token, std::function<Status()> run)>;
+
+// Calls functions of plug-ins, likewise; an error that is known at once is the call's result.
+struct CallFunctions {
+  using Done = std::function<void(Result<plugin::Outputs> outcome, TimeNs now)>;
+  std::function<Result<plugin::CallNumber>(plugin::Call call, TimeNs now, Done done)> call;
+  std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
+};
 
 class Dispatcher final : public channel::AgentEvents {
  public:
@@ -46,6 +56,9 @@ class Dispatcher final : public channel::AgentEvents {
   // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
   // root's, are taken for members.
   void serve_group(group::Group& group, uid_t owner);
+
+  // Without, every computation fails.
+  void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -80,6 +93,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const pool::Pools& pools() const noexcept { return pools_; }
   [[nodiscard]] const sift::SiftService& sifts() const noexcept { return sifts_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
+  [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -123,6 +137,7 @@ class Dispatcher final : public channel::AgentEvents {
   void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
   void on_stored(std::uint64_t token, Status status, TimeNs now);
   void ask_member(mover::AskEffect& ask);
+  void call_function(mover::CallEffect& effect, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
@@ -134,6 +149,7 @@ class Dispatcher final : public channel::AgentEvents {
   pool::Pools pools_;
   pool::QueryService queries_;
   sift::SiftService sifts_;
+  pool::ComputeService computes_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
   group::Group* group_ = nullptr;
@@ -145,6 +161,8 @@ class Dispatcher final : public channel::AgentEvents {
   mover::Effects effects_;
   std::map<std::uint64_t, std::function<void(Status)>> putting_;  // by token
   std::uint64_t next_put_ = 1;
+  CallFunctions functions_;
+  std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t used_bytes_before_ = 0;
 };
 

@@ -175,6 +175,36 @@ void add_group(Families& families, const AgentStatus& status) {
 }
 
 // Named by the configuration, so there are not many.
+void add_computes(Families& families, const AgentStatus& status) {
+  const pool::ComputeCounters& computes = status.computes;
+  families.counter("pool_computes_total", "Computations that programs and members asked for.", computes.asked);
+  families.counter("pool_compute_failures_total", "Of these, those that failed.", computes.failed);
+  families.counter("pool_compute_calls_total", "Functions called on objects, by triggers too.", computes.calls);
+  families.counter("pool_compute_input_bytes_total", "Bytes of objects they were given.", computes.input_bytes);
+  families.counter("pool_compute_output_bytes_total", "Bytes of their outputs.", computes.output_bytes);
+  families.gauge("pool_computes_waiting", "Computations that wait for objects.", computes.waiting);
+  families.gauge("pool_computes_calling", "Calls that are under way.", computes.calling);
+  // Summed up for each function: several triggers may call one.
+  std::map<std::string, pool::TriggerCounters> sums;
+  std::map<std::string, std::uint64_t> waiting;
+  for (const TriggerStatus& each : status.triggers) {
+    const std::string name = fmt::format("{}.{}", each.options.plugin, each.options.function);
+    pool::TriggerCounters& sum = sums[name];
+    sum.calls += each.counters.calls;
+    sum.failed += each.counters.failed;
+    sum.dropped += each.counters.dropped;
+    sum.skipped += each.counters.skipped;
+    waiting[name] += each.waiting;
+  }
+  for (const auto& [name, sum] : sums) {
+    families.counter("trigger_calls_total", "Calls by triggers.", sum.calls, {{"function", name}});
+    families.counter("trigger_failures_total", "Of these, those that failed.", sum.failed, {{"function", name}});
+    families.counter("trigger_dropped_total", "Objects left out because the trigger's queue was full.", sum.dropped, {{"function", name}});
+    families.counter("trigger_skipped_total", "Times at which a timer's call before was not over.", sum.skipped, {{"function", name}});
+    families.gauge("trigger_waiting", "Objects that wait for their call.", waiting[name], {{"function", name}});
+  }
+}
+
 void add_plugins(Families& families, const AgentStatus& status) {
   for (const plugin::PluginStatus& each : status.plugins) {
     const plugin::PluginCounters& counters = each.counters;
@@ -206,6 +236,7 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   add_services(families, status);
   add_channels(families, status);
   add_group(families, status);
+  add_computes(families, status);
   add_plugins(families, status);
   return families.text();
 }

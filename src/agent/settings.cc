@@ -156,9 +156,26 @@ constexpr ConfigKey plugin_keys[] = {
     {"plugin.cores", ConfigType::texts, "", "Cores its workers may use, such as 2 or 4-7. Empty: all, also if agent.pin is set."},
 };
 
+constexpr ConfigKey trigger_keys[] = {
+    {"trigger.pool", ConfigType::text, "", "The pool, as programs name it. Has to be there."},
+    {"trigger.row", ConfigType::text, "*", "Pattern of rows whose objects the function is called on."},
+    {"trigger.column", ConfigType::text, "*", "Pattern of their columns."},
+    {"trigger.plugin", ConfigType::text, "", "Name of a [[plugin]]. Has to be there."},
+    {"trigger.function", ConfigType::text, "", "One of its functions. Has to be there."},
+    {"trigger.result_column", ConfigType::text, "",
+     "Column under which an output is put, in the object's row; several outputs have . and their own names behind it. Objects of such "
+     "columns are never the trigger's inputs. Has to be there."},
+    {"trigger.every", ConfigType::duration, "0s", "Not 0: the function is called without objects, again and again after so long.", 0,
+     7 * 86400 * second_ns},
+    {"trigger.result_row", ConfigType::text, "", "The row of such calls' outputs."},
+    {"trigger.queue", ConfigType::integer, "64", "Objects that may wait for their call; they stay in memory until then. What comes when it is full is left out, and counted.", 1, 65536},
+    {"trigger.calls", ConfigType::integer, "4", "Calls under way at a time.", 1, 256},
+};
+
 constexpr ConfigList lists[] = {
     {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded.",
      plugin_keys},
+    {"trigger", "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).", trigger_keys},
 };
 
 // "agent.toml:12: agent.listen: what is wrong"
@@ -324,6 +341,37 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
   return plugins;
 }
 
+Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config, const std::vector<plugin::PluginOptions>& plugins) {
+  std::vector<pool::TriggerOptions> triggers;
+  for (const Config& one : config.list("trigger")) {
+    pool::TriggerOptions made;
+    made.pool = one.text("trigger.pool");
+    if (auto name = pool::parse_pool_name(made.pool); !name) return bad_value(one, "trigger.pool", "{}", name.error().message);
+    made.row = one.text("trigger.row");
+    made.column = one.text("trigger.column");
+    made.plugin = one.text("trigger.plugin");
+    if (std::ranges::find(plugins, made.plugin, &plugin::PluginOptions::name) == plugins.end())
+      return bad_value(one, "trigger.plugin", "there is no [[plugin]] with the name '{}'", made.plugin);
+    made.function = one.text("trigger.function");
+    if (!plugin::is_function_name(made.function))
+      return bad_value(one, "trigger.function", "'{}' is not 1 to 64 letters, digits, _ . -", made.function);
+    made.result_column = one.text("trigger.result_column");
+    if (made.result_column.empty() || made.result_column.size() > wire::key_bytes_max)
+      return bad_value(one, "trigger.result_column", "{} bytes, 1 to {} are allowed", made.result_column.size(), wire::key_bytes_max);
+    made.every_ns = one.duration_ns("trigger.every");
+    made.result_row = one.text("trigger.result_row");
+    if (made.every_ns == 0 && !made.result_row.empty())
+      return bad_value(one, "trigger.result_row", "results go under the row of their object; with trigger.every they have this one");
+    if (made.every_ns != 0 && (made.row != "*" || made.column != "*"))
+      return bad_value(one, "trigger.every", "calls on a timer have no objects: leave trigger.row and trigger.column out");
+    if (made.every_ns != 0 && made.every_ns < millisecond_ns) return bad_value(one, "trigger.every", "less than 1ms");
+    made.queue_max = static_cast<std::size_t>(one.integer("trigger.queue"));
+    made.calls_max = static_cast<std::size_t>(one.integer("trigger.calls"));
+    triggers.push_back(std::move(made));
+  }
+  return triggers;
+}
+
 Result<std::optional<FlightSettings>> parse_flight(const Config& config) {
   const std::string& text = config.text("flight.listen");
   if (text.empty()) return std::optional<FlightSettings>();
@@ -413,6 +461,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
+  OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   auto profile = link::find_profile(config.text("agent.profile"));
   if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);

@@ -154,6 +154,22 @@ void write_plugins(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_computes(Json& json, const AgentStatus& status) {
+  const pool::ComputeCounters& computes = status.computes;
+  json.key("computes").begin_object().member("asked", computes.asked).member("failed", computes.failed).member("calls", computes.calls);
+  json.member("waiting", computes.waiting).member("calling", computes.calling);
+  json.member("input_bytes", computes.input_bytes).member("output_bytes", computes.output_bytes).end_object();
+  json.key("triggers").begin_list();
+  for (const TriggerStatus& each : status.triggers) {
+    json.begin_object().member("pool", each.options.pool).member("plugin", each.options.plugin).member("function", each.options.function);
+    json.member("row", each.options.row).member("column", each.options.column).member("result_column", each.options.result_column);
+    json.member("every_s", seconds(each.options.every_ns)).member("failure", each.failure);
+    json.member("calls", each.counters.calls).member("failed", each.counters.failed).member("dropped", each.counters.dropped);
+    json.member("skipped", each.counters.skipped).member("waiting", each.waiting).member("running", each.running).end_object();
+  }
+  json.end_list();
+}
+
 }  // namespace
 
 std::shared_ptr<const AgentStatus> StatusBoard::get() {
@@ -236,6 +252,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_streams_and_pools(json, status);
   write_members(json, status);
   write_plugins(json, status);
+  write_computes(json, status);
   return json.end_object().text() + "\n";
 }
 

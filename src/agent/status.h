@@ -13,11 +13,20 @@
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/workers.h"
+#include "pool/compute_service.h"
 
 namespace offpath::agent {
 
 struct AcceptorCounters {
   std::uint64_t connections = 0, welcomed = 0, welcomed_by_old_key = 0, refused = 0, handshakes = 0;  // the last: under way
+};
+
+// Of one [[trigger]].
+struct TriggerStatus {
+  pool::TriggerOptions options;
+  pool::TriggerCounters counters;
+  std::size_t waiting, running;
+  std::string failure;  // of the last call; empty: it went well
 };
 
 struct AgentStatus {
@@ -46,6 +55,8 @@ struct AgentStatus {
   TimeNs taken_at = 0;                 // what the members' times are to be compared with
   group::GroupCounters group;
   group::ReachCounters reach;
+  pool::ComputeCounters computes;
+  std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
 };
 

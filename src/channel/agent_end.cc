@@ -321,8 +321,9 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::release:
     case EntryKind::member_table: case EntryKind::peer_put: case EntryKind::peer_get: case EntryKind::peer_deliver:
     case EntryKind::peer_piece: case EntryKind::sift_flush: case EntryKind::peer_flush: case EntryKind::sift_tracks:
-    case EntryKind::peer_tracks: case EntryKind::sift_info: case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
-    case EntryKind::pool_query: case EntryKind::query_next:
+    case EntryKind::peer_tracks: case EntryKind::sift_info:
+    case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
+    case EntryKind::pool_query: case EntryKind::query_next: case EntryKind::pool_compute: case EntryKind::peer_compute:
       events_.on_request(*this, entry, now);
       return {};
   }

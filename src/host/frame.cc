@@ -17,6 +17,30 @@ constexpr TimeNs segment_wait_ns = 5 * second_ns;
 constexpr TimeNs release_wait_ns = second_ns;
 constexpr int pushes_max = 4;  // the object may be exchanged for a longer one between two requests
 
+void release_lease(HostEnd& end, std::uint64_t lease) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::Release{lease}, payload);
+  (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), release_wait_ns));
+}
+
+// Of an object that could not be handed over: it lasts until the object was pushed instead, and is nobody's then.
+class UnusedLease {
+ public:
+  explicit UnusedLease(HostEnd& end) : end_(end) {}
+  UnusedLease(const UnusedLease&) = delete;
+  UnusedLease& operator=(const UnusedLease&) = delete;
+  ~UnusedLease() { release(); }
+  [[nodiscard]] std::uint64_t lease() const noexcept { return lease_; }
+  void hold(std::uint64_t lease) noexcept { lease_ = lease; }
+  void release() {
+    if (lease_ != 0) release_lease(end_, std::exchange(lease_, 0));
+  }
+
+ private:
+  HostEnd& end_;
+  std::uint64_t lease_ = 0;
+};
+
 }  // namespace
 
 Result<Mapping> Mapping::of(int fd, std::uint64_t length) {
@@ -48,16 +72,13 @@ PoolFrame::~PoolFrame() {
   if (!connection_->here()) return;
   HostEnd& end = connection_->end;
   if (segment_ != 0) end.free(segment_);
-  if (lease_ == 0) return;
-  std::vector<std::byte> payload;
-  wire::encode(wire::Release{lease_}, payload);
-  (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), release_wait_ns));
+  if (lease_ != 0) release_lease(end, lease_);
 }
 
 Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
                                                   std::string_view column_key, std::int64_t wait_ns) {
   const TimeNs deadline = wait_ns < 0 ? never : deadline_after(connection->end.now(), wait_ns);
-  const auto ask = [&](wire::RegionId segment, std::int64_t left_ns) {
+  const auto ask = [&](wire::RegionId segment, std::int64_t left_ns, std::uint64_t) {
     std::vector<std::byte> payload;
     wire::encode(wire::PoolGet{pool, row_key, column_key, left_ns, segment}, payload);
     return payload;
@@ -73,10 +94,12 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wi
   HostEnd& end = connection->end;
   std::unique_ptr<PoolFrame> frame(new PoolFrame);
   frame->connection_ = std::move(connection);
+  UnusedLease unused(end);
   for (int attempt = 0; attempt < pushes_max; ++attempt) {
     const std::int64_t left = deadline == never ? -1 : std::max<TimeNs>(0, deadline - end.now());
     OFP_ASSIGN(const channel::Reply reply,
-               end.call(kind, ask(frame->segment_, left), deadline == never ? never : deadline_after(deadline, grace_ns)));
+               end.call(kind, ask(frame->segment_, left, unused.lease()), deadline == never ? never : deadline_after(deadline, grace_ns)));
+    unused.release();
     if (reply.kind == wire::ReplyKind::done) return nullptr;
     wire::Got got{};
     if (reply.kind != wire::ReplyKind::got)
@@ -98,6 +121,7 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wi
       frame->bytes_ = segment.first(got.length);
       return frame;
     }
+    unused.hold(std::exchange(frame->lease_, 0));
     if (frame->segment_ != 0) end.free(std::exchange(frame->segment_, 0));
     OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(got.length, 1), deadline_after(end.now(), segment_wait_ns)));
   }

@@ -68,7 +68,7 @@ class QueryAnswer {
   Result<std::unique_ptr<PoolFrame>> next() {
     OFP_TRY(connection_->here());
     if (ended_) return nullptr;
-    const auto encode = [this](wire::RegionId segment, std::int64_t) {
+    const auto encode = [this](wire::RegionId segment, std::int64_t, std::uint64_t) {
       std::vector<std::byte> payload;
       wire::encode(wire::QueryNext{number_, index_, segment}, payload);
       return payload;

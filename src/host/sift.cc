@@ -72,7 +72,7 @@ int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, co
     wire::SiftTracks asked{.element = element, .segment = 0, .all = identifiers == nullptr, .first_step = first_step, .last_step = last_step,
                            .pool = name, .identifiers = {}};
     if (identifiers != nullptr) asked.identifiers.assign(identifiers, identifiers + count);
-    const auto encode = [&](wire::RegionId segment, std::int64_t) {
+    const auto encode = [&](wire::RegionId segment, std::int64_t, std::uint64_t) {
       asked.segment = segment;
       std::vector<std::byte> payload;
       wire::encode(asked, payload);

@@ -14,6 +14,10 @@
 #include "mover/buffer_cache.h"
 #include "wire/message.h"
 
+namespace offpath::plugin {
+struct Call;
+}
+
 namespace offpath::mover {
 
 using ChannelNumber = std::uint64_t;
@@ -101,14 +105,24 @@ struct AskEffect {
   std::uint64_t payload_bytes = 1024;  // of the request itself, about
 };
 
+// Calls a function of a plug-in. Its outcome comes back by `token`, as on_called, unless it was cancelled.
+struct CallEffect {
+  std::uint64_t token;
+  std::shared_ptr<plugin::Call> call;
+};
+
+struct CancelCallEffect {
+  std::uint64_t token;
+};
+
 using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect,
-                            StoredEffect, AskEffect>;
+                            StoredEffect, AskEffect, CallEffect, CancelCallEffect>;
 
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

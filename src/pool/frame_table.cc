@@ -75,6 +75,7 @@ void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object
   if (pool.options.ttl_ns > 0)
     expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, at->first, at->second.sequence});
   serve_waiting(name, at->first, at->second.frame, effects);
+  if (shown) shown(name, at->first, at->second.frame);
 }
 
 void FrameTable::keep_newest(Pool& pool, std::uint64_t keep) {
@@ -172,6 +173,34 @@ Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std
   if (chosen.empty())
     return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, row_glob, column_glob);
   return chosen;
+}
+
+Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const std::string& row, const std::string& column,
+                                                 uid_t user) {
+  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
+  std::vector<QuerySource> found;
+  for (auto at = pool->objects.lower_bound({row, column}); at != pool->objects.end() && at->first.first == row; ++at) {
+    if (!column.empty() && at->first.second != column) break;
+    if (!at->second.hidden) found.push_back({at->second.frame, row, at->first.second});
+  }
+  if (!found.empty()) return found;
+  if (column.empty() && !holds_row(name, row) && !pool->steps.contains(row))
+    return fail(Error::not_found, "pool \"{}\" has no objects in row \"{}\"", name, row);
+  return fail(Error::not_found, "{}", describe_absence({.pool = name, .keys = {row, column}}));
+}
+
+bool FrameTable::holds_row(const std::string& name, const std::string& row) const {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return false;
+  const auto object = at->second.objects.lower_bound({row, ""});
+  return object != at->second.objects.end() && object->first.first == row;
+}
+
+FramePtr FrameTable::leased(ChannelNumber channel, std::uint64_t lease) const {
+  const auto at = channels_.find(channel);
+  if (at == channels_.end()) return nullptr;
+  const auto held = at->second.leases.find(lease);
+  return held != at->second.leases.end() ? held->second : nullptr;
 }
 
 void FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,

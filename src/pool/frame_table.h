@@ -93,6 +93,7 @@ class FrameTable {
   [[nodiscard]] Result<std::vector<Keys>> drop(const std::string& pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob);
   [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
+  [[nodiscard]] bool has(const std::string& pool) const { return pools_.contains(pool); }
   [[nodiscard]] bool holds(const std::string& pool, const Keys& keys) const;
   // Every object of a pool, hidden ones too.
   struct Held {
@@ -112,6 +113,14 @@ class FrameTable {
   // What a query is to read: visible objects whose keys match, in the order of storing.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
+
+  // The object, or all visible ones of its row by column where `column` is empty. Error::not_found says what is missing.
+  [[nodiscard]] Result<std::vector<QuerySource>> row(const std::string& pool, const std::string& row, const std::string& column,
+                                                     uid_t user);
+  [[nodiscard]] bool holds_row(const std::string& pool, const std::string& row) const;
+  // Called when an object becomes visible, from within the table: it may not change anything here.
+  std::function<void(const std::string& pool, const Keys& keys, const FramePtr& frame)> shown;
+  [[nodiscard]] FramePtr leased(ChannelNumber channel, std::uint64_t lease) const;  // null: there is no such lease
 
   // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
   void on_channel_open(ChannelNumber channel, uid_t user);

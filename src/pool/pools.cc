@@ -189,10 +189,12 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
                   {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)}, effects);
   auto known = find_definition(text);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
-  if (known && *known == nullptr && kind == EntryKind::pool_get && text.find('?') != std::string_view::npos)
+  if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
+      text.find('?') != std::string_view::npos)
     known = define(text, channels_.at(channel).user, true, effects);
   if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
   const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
+  if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
   if (local) return table_.on_request(channel, request, now, effects);
   switch (kind) {
     case EntryKind::pool_get: return get(channel, request, now, effects);

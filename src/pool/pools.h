@@ -3,6 +3,7 @@
 //
 //   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it   pools_put.cc
 //   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled            pools_get.cc
+//   compute       a function over objects, called where they lie (compute_service.h)                                pools_compute.cc
 //   list, drop    asked of all members, and put together                                                              pools_gather.cc
 //   what other members ask of this one                                                                                 pools_serve.cc
 //   rows whose owners change when members come and go                                                                  pools_move.cc
@@ -26,6 +27,7 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/computation.h"
 #include "pool/frame_table.h"
 #include "pool/intake.h"
 #include "pool/pool_name.h"
@@ -70,6 +72,17 @@ class Pools final : public mover::Store {
                                       uid_t user) override;
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
                 Effects& effects) override;
+
+  // ---- computations: carried out by `computes`, which asks for what lies here
+  void serve_computes(Computes& computes);
+  [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
+    return table_.row(get.pool, get.keys.first, get.keys.second, get.user);
+  }
+  void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) { table_.answer(get, frame, effects); }
+  // Whose a pool is; if there is none yet, the agent's own user.
+  [[nodiscard]] uid_t owner_of(const std::string& pool) const { return table_.has(pool) ? table_.user_of(pool) : own_user_; }
+  void set_own_user(uid_t user) noexcept { own_user_ = user; }
+  [[nodiscard]] const std::string& self() const noexcept { return self_; }
 
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
@@ -136,6 +149,7 @@ class Pools final : public mover::Store {
   };
   struct RemoteGet {
     FrameTable::Get get;
+    ComputationPtr computation{};  // what is wanted is its output; null: the object itself
     std::string text;
     std::vector<std::string> tried;  // owners that had it not, or did not answer
     std::uint64_t asking = 0;        // the token's number; 0: none
@@ -174,7 +188,7 @@ class Pools final : public mover::Store {
     PutId id{};
     std::uint64_t delivery = 0;
     std::uint64_t rows = 0, bytes = 0, offer = 0;
-    bool arrow = false;
+    bool arrow = false, moved = false;
     wire::BufferRef from{};
     TimeNs offer_until = never;
   };
@@ -216,6 +230,13 @@ class Pools final : public mover::Store {
   void replan_gets(TimeNs now, Effects& effects);
   [[nodiscard]] Result<FramePtr> frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox);
 
+  // pools_compute.cc
+  void compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects);
+  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner, std::int64_t wait_ns,
+                                          std::uint32_t inbox_bytes, Effects& effects);
+  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+
   // pools_gather.cc
   void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
   void gather_here(Gather& gather);
@@ -248,6 +269,9 @@ class Pools final : public mover::Store {
   std::shared_ptr<mover::BufferCache> buffers_;
   FrameTable table_;
   Intake intake_;
+  Computes* computes_ = nullptr;
+  uid_t own_user_ = 0;
+  bool taking_moved_ = false;  // what is put into the table now was in the pool before
   std::string self_;
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;

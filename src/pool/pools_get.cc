@@ -52,16 +52,19 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   }
   const Definition& definition = known->second;
   std::vector<std::string> candidates = owners(definition, get.keys.first);
-  if (!waits || table_.holds(get.pool, get.keys))
+  const auto is_here = [&] { return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys); };
+  if (!waits || is_here())
     for (std::string& before : owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
       if (std::ranges::binary_search(alive_, before) && std::ranges::find(candidates, before) == candidates.end())
         candidates.push_back(std::move(before));
   for (const std::string& candidate : candidates) {
     if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
     if (candidate == self_) {
-      if (table_.holds(get.pool, get.keys) || waits) {
+      if (is_here() || waits) {
         FrameTable::Get here = std::move(get);
+        const ComputationPtr computation = std::move(remote.computation);
         gets_.erase(number);
+        if (computation) return computes_->begin(std::move(here), computation, now, effects);
         return table_.get(std::move(here), effects);
       }
       remote.tried.push_back(self_);
@@ -71,6 +74,10 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     remote.owner = candidate;
     ++counters_.remote_gets;
     const TimeNs wait = waits && get.deadline != never ? get.deadline - now : get.wait_ns;
+    if (remote.computation) {
+      remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
+      return;
+    }
     remote.asking = ask({Asking::Kind::get, number, candidate}, EntryKind::peer_get,
                         waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
                         inbox_bytes,
@@ -97,6 +104,14 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
   FramePtr frame;
   if (!answer) {
     status = tl::unexpected(std::move(answer).error());
+  } else if (remote.computation && answer->kind == wire::ReplyKind::done) {
+    wire::Done done{};
+    const FrameTable::Get get = std::move(remote.get);
+    status = wire::decode(answer->payload, done);
+    gets_.erase(at);
+    if (status) effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
+    else refuse(get.channel, get.ticket, std::move(status).error(), effects);
+    return;
   } else {
     wire::Got got{};
     status = answer->kind == wire::ReplyKind::got ? wire::decode(answer->payload, got)
@@ -114,7 +129,7 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     return table_.answer(get, frame, effects);
   }
   remote.last = std::move(status).error();
-  if (remote.fetched || !may_pass(remote.last.code) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+  if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.erase(at);
     return;
@@ -170,7 +185,10 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
   };
   std::vector<std::uint64_t> again;
   for (auto& [number, remote] : gets_) {
-    if (remote.fetched || (remote.asking != 0 && is_owner(remote.get, remote.owner))) continue;
+    if (remote.fetched) continue;
+    if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
+    // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
+    if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
     if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
     remote.tried.clear();
     again.push_back(number);
@@ -182,6 +200,21 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     const std::uint64_t number = next_number_++;
     gets_[number].get = std::move(get);
     again.push_back(number);
+  }
+  if (computes_ != nullptr) {
+    for (Computes::Waiting& each : computes_->take_waiting([&](const FrameTable::Get& get) {
+           const auto known = definitions_.find(get.pool);
+           return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+         })) {
+      if (each.get.of_member) {
+        refuse(each.get.channel, each.get.ticket, {Error::closed, fmt::format("row \"{}\" lies on other members now", each.get.keys.first)}, effects);
+        continue;
+      }
+      const std::uint64_t number = next_number_++;
+      gets_[number].get = std::move(each.get);
+      gets_[number].computation = std::move(each.computation);
+      again.push_back(number);
+    }
   }
   for (const std::uint64_t number : again) ask_next(number, now, effects);
 }

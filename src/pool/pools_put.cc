@@ -21,6 +21,7 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   Put put{.place = place, .frame = std::move(frame), .token = token};
   put.place.pool = definition->name.name;
   if (!is_elsewhere(*definition)) {
+    put.number = next_number_++;  // or another put of these keys were taken for this one again
     Status status = put_here(put, now, effects);
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(std::move(status).error());

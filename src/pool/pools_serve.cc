@@ -25,6 +25,7 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
     switch (static_cast<EntryKind>(request.kind)) {
       case EntryKind::peer_put: return serve_put(channel, request, now, effects);
       case EntryKind::peer_get: return serve_get(channel, request, now, effects);
+      case EntryKind::peer_compute: return serve_compute(channel, request, now, effects);
       case EntryKind::peer_deliver: return serve_delivery(channel, request, now, effects);
       case EntryKind::peer_list: return serve_list(channel, request, effects);
       case EntryKind::peer_drop: return serve_drop(channel, request, effects);
@@ -52,6 +53,7 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   incoming.rows = put.rows;
   incoming.bytes = put.object.length;
   incoming.arrow = put.arrow;
+  incoming.moved = put.moved;
   incoming.offer = put.offer;
   incoming.from = put.object;
   incoming.offer_until = deadline_after(now, offer_wait_ns);
@@ -143,7 +145,9 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
   if (!incoming.member_pool.empty()) {
+    taking_moved_ = incoming.moved;
     Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
+    taking_moved_ = false;
     return answer(stored);
   }
   const auto asked = gets_.find(incoming.delivery);

@@ -181,6 +181,40 @@ void fields(auto& way, Is<PeerGet> auto& m) {
   keys(way, m);
 }
 
+// What is called, and where its outputs go.
+void function(auto& way, auto& m) {
+  way(m.stores);
+  way.text(m.plugin, name_bytes_max, "the plug-in's name");
+  way.text(m.function, name_bytes_max, "the function's name");
+  way.text(m.result_row, key_bytes_max, "the result's row key");
+  way.text(m.result_column, key_bytes_max, "the result's column key");
+  way.bytes(m.arguments);
+}
+Status check_arguments(Bytes arguments) {
+  if (arguments.size() > arguments_bytes_max)
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row", arguments.size(),
+                arguments_bytes_max);
+  return {};
+}
+
+void fields(auto& way, Is<PoolCompute> auto& m) {
+  way.begins("computation");
+  keys(way, m);
+  way(m.wait_ns, m.segment, m.lease);
+  function(way, m);
+}
+Status check(const PoolCompute& m) { return check_arguments(m.arguments); }
+
+void fields(auto& way, Is<PeerCompute> auto& m) {
+  way.begins("computation of a member");
+  way(m.user, m.wait_ns, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+  keys(way, m);
+  function(way, m);
+}
+Status check(const PeerCompute& m) { return check_arguments(m.arguments); }
+
 void fields(auto& way, Is<PeerDeliver> auto& m) {
   way.begins("delivery of a member");
   way(m.delivery, m.rows, m.arrow, m.offer);

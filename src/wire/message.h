@@ -43,6 +43,8 @@ enum class EntryKind : std::uint8_t {
   peer_define = 23,
   pool_query = 24,
   query_next = 25,
+  pool_compute = 26,
+  peer_compute = 27,
   peer_piece = 30,
   sift_flush = 31,
   peer_flush = 32,
@@ -63,6 +65,7 @@ enum class ReplyKind : std::uint8_t {
 inline constexpr std::size_t key_bytes_max = 255;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t pool_bytes_max = 1024;  // of a pool's name with its options
+inline constexpr std::size_t arguments_bytes_max = 32 << 10;  // of a function, in the request itself
 inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
 inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
 inline constexpr std::uint32_t set_buffers_max = 64;   // of each
@@ -217,6 +220,20 @@ struct QueryNext {
   RegionId segment;  // as of PoolGet
 };
 
+// A function of a plug-in over one object, or over all of a row where `column_key` is empty, called where the row lies. Answered
+// as PoolGet is, with its output, or by Done with how many there were: none, or they were put into the pool.
+struct PoolCompute {
+  std::string_view pool;
+  std::string_view row_key, column_key;
+  std::int64_t wait_ns;     // for objects and function together; 0: the objects have to be there, the function has its plug-in's time
+  RegionId segment;         // as of PoolGet
+  std::uint64_t lease;      // not 0: of the output that could not be handed over; it is to be pushed, and nothing called
+  bool stores;              // outputs are put under the result's keys
+  std::string_view plugin, function;
+  std::string_view result_row, result_column;
+  Bytes arguments;
+};
+
 // Of a frame's lease, or of an answer that no more frames are wanted of.
 struct Release {
   std::uint64_t lease;
@@ -260,6 +277,20 @@ struct PeerDeliver {
   bool arrow;
   std::uint64_t offer;
   BufferRef object;
+};
+
+// PoolCompute asked of the row's owner; answered as PeerGet is, or by Done.
+struct PeerCompute {
+  std::uint64_t user;
+  std::int64_t wait_ns;
+  std::uint64_t delivery;
+  BufferRef inbox;
+  std::string_view reader;
+  std::string_view pool, row_key, column_key;
+  bool stores;
+  std::string_view plugin, function;
+  std::string_view result_row, result_column;
+  Bytes arguments;
 };
 
 struct PeerList {  // Listed
@@ -406,7 +437,7 @@ struct Done {
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
   X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) \
   X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
-  X(PoolQuery) X(QueryNext) \
+  X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \

@@ -75,6 +75,11 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   EXPECT_EQ(checksum_of(move), 0x26d0f185u);
   EXPECT_EQ(checksum_of(PoolQuery{"p", "r*", "c*", 7, {.region = 1, .generation = 2, .offset = 3, .length = 4}}), 0xddb6b500u);
   EXPECT_EQ(checksum_of(QueryNext{1ull << 63, 2, segment_flag | 3}), 0x264aa607u);
+  const std::vector<std::byte> arguments(10, std::byte{3});
+  EXPECT_EQ(checksum_of(PoolCompute{"p", "r", "c", 7, segment_flag | 3, 5, true, "plugin", "function", "row", "column", arguments}), 0xf8a1cbd5u);
+  EXPECT_EQ(checksum_of(PeerCompute{1000, 7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "b", "p", "r", "c", true, "plugin",
+                                    "function", "row", "column", arguments}),
+            0x7869271fu);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 
