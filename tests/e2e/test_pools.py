@@ -89,6 +89,22 @@ def test_rows_are_spread_over_members_and_found_from_any(group: Group) -> None:
         assert held(group, "hash:/p", 10)
 
 
+def test_the_same_keys_again_are_another_put(group: Group) -> None:
+    with group.connect("a") as session, group.connect("b") as reader:
+        for pool in ("local:/again", "hash:/again", "hash:/again-twice?replicas=2"):
+            for row in ("one", "two", "three", "four"):
+                session.pool(pool).put(b"first", row)
+                session.pool(pool).put(b"second, and longer", row)
+                assert bytes(session.pool(pool.partition("?")[0]).get_bytes(row)) == b"second, and longer"
+        assert bytes(reader.pool("hash:/again").get_bytes("three")) == b"second, and longer"
+        table = pa.table({"id": [1, 2], "x": [0.5, 1.0]})
+        session.pool("hash:/again").put(table, "table", "c")
+        assert reader.pool("hash:/again").get("table", "c").equals(table)
+        session.pool("hash:/once?overwrite=no").put(b"first", "one")
+        with pytest.raises(offpath.Exists, match="overwrite=no"):
+            session.pool("hash:/once").put(b"second", "one")
+
+
 def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) -> None:
     with group.connect("b") as reader, group.connect("d") as writer:
         got: list[pa.Table] = []

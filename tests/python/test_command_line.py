@@ -64,6 +64,27 @@ def test_pool_commands(run, pool, tmp_path):
     assert "local:/absent" in run("pool", "ls", "local:/absent", fails=True)
 
 
+def test_a_pool_is_made_and_files_are_put(run, name, tmp_path):
+    made = f"hash:/{name}?budget=1MiB"
+    assert "is there" in run("pool", "create", made)
+    assert "is there already" in run("pool", "create", f"hash:/{name}?budget=2MiB", fails=True)
+    plain, table = tmp_path / "note.txt", tmp_path / "table.arrows"
+    plain.write_bytes(b"as it is")
+    with pa.ipc.new_stream(table, pa.schema([("v", pa.int64())])) as writer:
+        writer.write_table(pa.table({"v": [1, 2, 3]}))
+    run("pool", "put", f"hash:/{name}", "a", plain)
+    run("pool", "put", f"hash:/{name}", "b", table, "--column", "t")
+    assert json.loads(run("pool", "get", f"hash:/{name}", "a", "--json"))["nbytes"] == 8
+    assert json.loads(run("pool", "get", f"hash:/{name}", "b", "t", "--json"))["schema"] == {"v": "int64"}
+    assert "has a budget" in run("pool", "put", f"hash:/{name}", "c", write_large(tmp_path), fails=True)
+
+
+def write_large(place):
+    path = place / "large"
+    path.write_bytes(bytes(2 << 20))
+    return path
+
+
 def test_info(run):
     assert json.loads(run("info", "--json"))["link"] == "local"
 
