@@ -58,7 +58,9 @@ endif()
 set(offpath_sanitizer_environment
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
-  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
+  # Arrow's own allocator is not instrumented: memory that it gives to one thread after another would look raced for.
+  "ARROW_DEFAULT_MEMORY_POOL=system")
 
 # offpath_library(NAME SOURCES … [DEPENDS …]): the static library offpath_NAME of one folder.
 # A dependency is the short name of a folder (base, wire) or any target.

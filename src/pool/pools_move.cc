@@ -19,7 +19,9 @@ bool contains(const std::vector<std::string>& names, const std::string& name) { 
 }  // namespace
 
 void Pools::plan_moves(const std::vector<std::string>& anew) {
-  for (const auto& [name, definition] : definitions_) {
+  for (const auto& known : definitions_) {
+    const std::string& name = known.first;
+    const Definition& definition = known.second;
     if (definition.name.policy == Policy::local) continue;
     for (const FrameTable::Held& held : table_.held(name)) {
       const std::vector<std::string> now = owners(definition, held.keys.first);

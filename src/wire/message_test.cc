@@ -155,9 +155,8 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerDrop{1000, "hash:/p", "*", "c"}, kept).column_glob, "c");
   EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
   EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
-  PeerPut long_name = put;
   const std::string name(pool_bytes_max + 1, 'p');
-  long_name.pool = name;
+  const PeerPut long_name{1000, 7, 8, 9, 10, true, false, true, 11, at, name, "r", "c"};
   PeerPut refused{};
   EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
             "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");
