@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,11 +17,13 @@ namespace offpath::sift {
 
 // There is room for this offer: fetch its frame, then on_pulled with the same token.
 struct PullEffect {
+  explicit PullEffect(std::uint64_t of) : token(of) {}
   std::uint64_t token;
 };
 
 // The outcome of on_put or on_offer. Without a failure the rows are this agent's responsibility now: `stored`.
 struct AnswerEffect {
+  AnswerEffect(std::uint64_t of, Status outcome) : token(of), status(std::move(outcome)) {}
   std::uint64_t token;
   Status status;
 };
@@ -28,6 +31,8 @@ struct AnswerEffect {
 // To be offered to `member`, whose answer is on_published with the same token; a carrier that hears nothing says so with a
 // failure, and the piece comes again with the same sequence. The header's bytes are encode()'s.
 struct PublishEffect {
+  PublishEffect(std::uint64_t of, std::string to, PieceHeader head, FramePtr rows)
+      : token(of), member(std::move(to)), header(std::move(head)), frame(std::move(rows)) {}
   std::uint64_t token;
   std::string member;
   PieceHeader header;
@@ -36,17 +41,20 @@ struct PublishEffect {
 
 // Work of more than 100 us, off the loop. `run` touches nothing but what it captured; then on_job with the same token.
 struct JobEffect {
+  JobEffect(std::uint64_t of, std::function<Status()> work) : token(of), run(std::move(work)) {}
   std::uint64_t token;
   std::function<Status()> run;
 };
 
 // What this agent holds of the tracks has all that was put anywhere before the flush; or the deadline has passed.
 struct FlushedEffect {
+  FlushedEffect(std::uint64_t of, Status outcome) : token(of), status(std::move(outcome)) {}
   std::uint64_t token;
   Status status;
 };
 
 using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect>;
+// They have constructors because clang before 16 cannot make aggregates in place.
 using Effects = std::vector<Effect>;  // filled in place (std::in_place_type): GCC 12 warns of what moving a variant does not read
 
 }  // namespace offpath::sift
