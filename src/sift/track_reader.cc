@@ -11,8 +11,8 @@ TrackReader::TrackReader(TrackSnapshot snapshot, TrackQuery query, std::uint64_t
     const RowForm& form = *snapshot_.form()->rows;
     std::vector<std::uint64_t>& wanted = *query_.identifiers;
     std::ranges::sort(wanted, {}, [&](std::uint64_t identifier) { return key_of(form, identifier); });
-    const auto again = std::ranges::unique(wanted, {}, [&](std::uint64_t identifier) { return key_of(form, identifier); });
-    wanted.erase(again.begin(), again.end());
+    const auto same = [&](std::uint64_t a, std::uint64_t b) { return key_of(form, a) == key_of(form, b); };
+    wanted.erase(std::unique(wanted.begin(), wanted.end(), same), wanted.end());
     return;
   }
   std::size_t order = 0;
