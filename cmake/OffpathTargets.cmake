@@ -25,9 +25,8 @@ target_compile_options(offpath_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
   $<$<AND:$<BOOL:${OFFPATH_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # "text" + std::string is reported as overlapping memory (GCC bug 105651), moved alternatives of a std::variant as
-  # uninitialised (GCC bug 105562).
-  target_compile_options(offpath_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-maybe-uninitialized>")
+  # "text" + std::string is reported as overlapping memory (GCC bug 105651).
+  target_compile_options(offpath_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(OFFPATH_SANITIZE)
   target_compile_options(offpath_flags INTERFACE
