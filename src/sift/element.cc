@@ -1,19 +1,22 @@
 #include "sift/element.h"
 
+#include <algorithm>
+
 namespace offpath::sift {
 
 Result<TakenSequences*> SourceHistory::life(const Source& source) {
-  if (source.incarnation < forgotten_below_) {
-    return fail(Error::stale, "'{}' publishes in its life {}, all before {} are forgotten", source.member, source.incarnation,
-                forgotten_below_);
+  const auto found = std::ranges::find(lives_, source.incarnation, &Life::incarnation);
+  if (found != lives_.end()) return &found->taken;
+  if (std::ranges::find(forgotten_, source.incarnation) != forgotten_.end())
+    return fail(Error::stale, "'{}' publishes in its life {:016x}, which is forgotten: it has had {} since", source.member, source.incarnation,
+                lives_max);
+  lives_.push_back(Life{source.incarnation, {}});
+  if (lives_.size() > lives_max) {
+    forgotten_.push_back(lives_.front().incarnation);
+    lives_.pop_front();
+    if (forgotten_.size() > forgotten_max) forgotten_.pop_front();
   }
-  TakenSequences& taken = lives_[source.incarnation];
-  if (lives_.size() <= lives_max) return &taken;
-  const std::uint64_t oldest = lives_.begin()->first;
-  lives_.erase(lives_.begin());
-  forgotten_below_ = oldest + 1;
-  if (oldest == source.incarnation) return fail(Error::stale, "'{}' publishes in its life {}, which is forgotten", source.member, oldest);
-  return &taken;
+  return &lives_.back().taken;
 }
 
 }  // namespace offpath::sift

@@ -14,19 +14,24 @@
 
 namespace offpath::sift {
 
-// One source's pieces for one element, over its lives.
+// One source's pieces for one element, over its lives. Their numbers are random: the order is that of their first pieces.
 class SourceHistory {
  public:
-  static constexpr std::size_t lives_max = 4;
+  static constexpr std::size_t lives_max = 4;        // whose sequences are kept
+  static constexpr std::size_t forgotten_max = 64;  // lives before them, nothing of which is taken
 
-  // Fails for a life so old that it was forgotten.
+  // Fails with Error::stale for a life whose sequences were forgotten. Valid until the next call.
   [[nodiscard]] Result<TakenSequences*> life(const Source& source);
   // The newest flush before which everything of this source was taken.
   std::uint64_t flushed = 0;
 
  private:
-  std::map<std::uint64_t, TakenSequences> lives_;
-  std::uint64_t forgotten_below_ = 0;
+  struct Life {
+    std::uint64_t incarnation;
+    TakenSequences taken;
+  };
+  std::deque<Life> lives_;
+  std::deque<std::uint64_t> forgotten_;
 };
 
 struct HeldPiece {
