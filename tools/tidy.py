@@ -20,7 +20,6 @@ FUNCTION_LINES_SIGN, FUNCTION_LINES_MAX = 70, 120
 CODE = {".cc", ".h", ".hpp", ".c", ".py", ".sh", ".f90"}
 TEXT = CODE | {".md", ".txt", ".toml", ".json", ".cmake", ".in", ".fbs", ".service", ".yml", ""}
 SKIPPED = {"LICENSE"}
-SKIPPED_FOLDERS = "_corpus"  # of fuzzers: bytes, whatever they look like
 
 VAGUE = ("util", "utils", "utility", "utilities", "helper", "helpers", "manager", "common", "misc")
 VAGUE_TYPE = re.compile(
@@ -137,7 +136,7 @@ def check_header(path: Path, text: str) -> Iterator[Problem]:
 def check_file(root: Path, path: Path) -> list[tuple[int, str]]:
     """All problems of one file: (line, text), warnings included. `path` is relative to `root`."""
     problems = list(check_names(path))
-    if path.suffix not in TEXT or path.name in SKIPPED or path.parent.name.endswith(SKIPPED_FOLDERS):
+    if path.suffix not in TEXT or path.name in SKIPPED:
         return problems
     try:
         text = (root / path).read_bytes().decode("utf-8")
