@@ -6,6 +6,10 @@
 
 using namespace offpath;
 
+#define X(Message) +1
+static constexpr int messages = OFFPATH_MESSAGES(X);
+#undef X
+
 template <class Message>
 static void decode_one(Bytes bytes) {
   Message message{};
@@ -20,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const Bytes bytes = std::as_bytes(std::span(data + 1, size - 1));
   int number = 0;
-  const int chosen = data[0] % 39;
+  const int chosen = data[0] % messages;
 #define X(Message) \
   if (number++ == chosen) decode_one<wire::Message>(bytes);
   OFFPATH_MESSAGES(X)
