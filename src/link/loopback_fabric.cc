@@ -24,10 +24,10 @@ void LoopbackFabric::advance_to(TimeNs time) {
 }
 
 bool LoopbackFabric::run_until(TimeNs deadline, const std::function<bool()>& done) {
+  OFP_ASSERT(!stepping_ || waits_within_step_);
   for (;;) {
     if (done()) return true;
     TimeNs next = never;
-    // A host's end that waits from within the stepper (an agent that connects to another one) sees links work, not agents.
     if (stepper_ && !stepping_) {
       stepping_ = true;
       next = stepper_(now_);

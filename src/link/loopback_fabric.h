@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -27,6 +28,19 @@ class LoopbackFabric {
   // waits for another agent's step), returns when it wants to be called again; `never` if it only reacts.
   using Stepper = std::function<TimeNs(TimeNs now)>;
   void set_stepper(Stepper stepper) { stepper_ = std::move(stepper); }
+  // While it lives, a host's end may wait within the stepper, as one does that connects to another agent: it sees links
+  // work, and no agent steps meanwhile. Without it such a wait is a mistake of the simulation, and asserted.
+  class WaitsWithinStep {
+   public:
+    explicit WaitsWithinStep(LoopbackFabric& fabric) : fabric_(fabric), before_(std::exchange(fabric.waits_within_step_, true)) {}
+    ~WaitsWithinStep() { fabric_.waits_within_step_ = before_; }
+    WaitsWithinStep(const WaitsWithinStep&) = delete;
+    WaitsWithinStep& operator=(const WaitsWithinStep&) = delete;
+
+   private:
+    LoopbackFabric& fabric_;
+    bool before_;
+  };
   // Calls the stepper and advances, from event to event, until `done`, the deadline, or nothing is left to happen
   // before it. True if done. Time stands at the deadline if it passed, and stays where it is if the deadline is `never`.
   bool run_until(TimeNs deadline, const std::function<bool()>& done);
@@ -54,6 +68,7 @@ class LoopbackFabric {
   std::uint64_t events_run_ = 0;
   Stepper stepper_;
   bool stepping_ = false;
+  bool waits_within_step_ = false;
 };
 
 }  // namespace offpath::link

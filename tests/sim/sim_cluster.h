@@ -41,8 +41,8 @@ class SimCluster {
   [[nodiscard]] const group::Membership& membership(std::size_t place) { return places_[place].member->group.membership(); }
 
   void start(std::size_t place) {
-    const std::uint64_t incarnation = ++places_[place].starts;
-    places_[place].member = std::make_unique<Member>(*this, place, incarnation);
+    places_[place].process = fabric_->split_random().next();  // a later one may be smaller, as in life
+    places_[place].member = std::make_unique<Member>(*this, place, places_[place].process);
     Member& member = *places_[place].member;
     member.dispatcher.serve_group(member.group, user);
   }
@@ -82,7 +82,7 @@ class SimCluster {
         if (member.state == group::MemberState::suspect) return false;
         if (member.state == group::MemberState::alive) known.push_back(name);
         const auto other = static_cast<std::size_t>(std::stoul(name.substr(3)));
-        if (member.state == group::MemberState::alive && member.id.incarnation < places_[other].starts) return false;
+        if (member.state == group::MemberState::alive && member.id.process != places_[other].process) return false;
       }
       std::ranges::sort(known);
       if (known != running) return false;
@@ -100,12 +100,12 @@ class SimCluster {
   using Done = std::function<void(Status, TimeNs)>;
 
   struct Member {
-    Member(SimCluster& cluster, std::size_t place, std::uint64_t incarnation)
-        : dispatcher(cluster.options_.dispatcher,
+    Member(SimCluster& cluster, std::size_t place, std::uint64_t process)
+        : fabric(*cluster.fabric_), dispatcher(cluster.options_.dispatcher,
                      [this](std::uint64_t token, Run run) {
                        jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) { dispatcher.on_job(token, std::move(status), now); });
                      }),
-          group({name_of(place), incarnation, incarnation * 1000 + place, address_of(place), ""}, cluster.options_.group,
+          group({name_of(place), 0, process, address_of(place), ""}, cluster.options_.group,
                 surroundings(cluster, place), cluster.fabric_->now()) {}
 
     group::Reach::Surroundings surroundings(SimCluster& cluster, std::size_t place) {
@@ -121,7 +121,11 @@ class SimCluster {
       if (!jobs.empty()) {
         auto [run, done] = std::move(jobs.front());
         jobs.pop_front();
-        Status status = run();
+        Status status;
+        {
+          const link::LoopbackFabric::WaitsWithinStep waits(fabric);  // a job has a thread of its own in life
+          status = run();
+        }
         done(std::move(status), now);
       }
       const bool did = dispatcher.poll(now) | group.poll(now);
@@ -130,13 +134,14 @@ class SimCluster {
       return now + round_ns;
     }
 
+    link::LoopbackFabric& fabric;
     std::deque<std::pair<Run, Done>> jobs;
     agent::Dispatcher dispatcher;
     group::Group group;
   };
   struct Place {
     std::unique_ptr<Member> member;
-    std::uint64_t starts = 0;
+    std::uint64_t process = 0;
   };
   struct Link {
     int host;  // a member; -1: a program
@@ -151,7 +156,7 @@ class SimCluster {
   Result<link::LoopbackPair> make_link(int host, std::size_t place, const std::string& name, const wire::ChannelLayout& layout) {
     if (!runs(place)) return fail(Error::peer_lost, "nobody listens at {}", address_of(place));
     link::LoopbackOptions options = options_.links;
-    options.welcome.incarnation = places_[place].starts * 1000 + place;
+    options.welcome.incarnation = places_[place].process;
     OFP_ASSIGN(link::LoopbackPair pair, link::make_loopback(fabric_, options, layout));
     links_.push_back({host, place, pair.fate});
     dispatcher(place).add_channel(std::move(pair.agent), layout, {name, user, 1}, fabric_->now());
