@@ -2,7 +2,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "agent/agent.h"
 #include "base/log.h"
@@ -15,13 +14,6 @@ namespace {
 constexpr unsigned connecting_threads = 4;
 constexpr TimeNs farewell_ns = 300 * millisecond_ns;
 
-// Grows with each start of an agent of this name, as long as the machine's clock does not go back; if it does, the table of
-// the other members says so (group/membership.h).
-std::uint64_t incarnation_now() {
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count());
-}
-
 // An address that stands for all of the machine's means nothing on another one.
 std::string told_to_others(link::Address address, const std::string& machine) {
   if (address.host == "0.0.0.0" || address.host == "::") address.host = machine;
@@ -33,7 +25,6 @@ std::string told_to_others(link::Address address, const std::string& machine) {
 group::Identity Agent::identity() const {
   group::Identity self;
   self.name = settings_.name;
-  self.incarnation = incarnation_now();
   self.process = incarnation_;
   const auto network = std::ranges::find_if(
       settings_.listen, [](const link::Address& address) { return address.kind != link::Address::Kind::unix_socket; });

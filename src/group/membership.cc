@@ -115,8 +115,7 @@ void Membership::on_time(TimeNs now, MembershipEffects& effects) {
   early_at_.reset();
   last_post_ = now;
   post_to_successors(effects);
-  for (const std::string& name : std::exchange(owed_, {}))
-    if (const auto at = others_.find(name); at != others_.end()) add_post(effects, name, at->second.id.address);
+  for (const MembershipEffects::Post& owed : std::exchange(owed_, {})) add_post(effects, owed.name, owed.address);
   if (beat) post_in_turns(effects);
 }
 
@@ -168,7 +167,9 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   for (const MemberEntry& entry : table.entries) as_new += merge(entry, now, effects) ? 1 : 0;
   // The sender lacks something. (It may hide that by naming somebody twice, and then gets no answer.)
   if (as_new < others_.size() + 1 && table.sender != self_.id.name) {
-    if (std::ranges::find(owed_, table.sender) == owed_.end()) owed_.emplace_back(table.sender);
+    // To where it says it is: by its name an earlier process may be known.
+    const auto same = [&](const MembershipEffects::Post& owed) { return owed.address == sender->address; };
+    if (std::ranges::none_of(owed_, same)) owed_.push_back({std::string(table.sender), std::string(sender->address)});
     hurry(now);
   }
   return {};
@@ -201,25 +202,29 @@ bool Membership::add(const MemberEntry& entry, TimeNs now, MembershipEffects& ef
 }
 
 void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
+  const bool same_process = member.id.process == entry.process;
   std::optional<Identity> before;
   if (!member.id.name.empty() && is_live(member.state)) before = std::move(member.id);
   member.id = {std::string(entry.name), entry.incarnation, entry.process, std::string(entry.address), std::string(entry.http)};
   member.beats = entry.beats;
   member.heard_at = now;
   hurry(now);
-  set_state(member, heard(entry.state), before ? "it started anew" : "", now, effects);
+  set_state(member, heard(entry.state), !before ? "" : same_process ? "it goes on" : "it started anew", now, effects);
   effects.changes.back().instead_of = std::move(before);
 }
 
 bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
   if (rank(entry) < rank(self_)) return false;
   if (rank(entry) == rank(self_)) {
-    known_ = true;
-    if (entry.state == MemberEntry::State::alive) return true;
+    if (entry.state == MemberEntry::State::alive) {
+      if (entry.incarnation == 0) go_on_as(1, "the others know it", now, effects);
+      known_ = true;
+      return entry.incarnation != 0;
+    }
     go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
     return false;
   }
-  // A larger one: of this name's process before, if the clock went back since, or of a process that has the same name.
+  // A larger one: of this name's process before, or of a process that has the same name.
   if (!known_ || entry.state != MemberEntry::State::alive || entry.process == self_.id.process) {
     go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
     return false;

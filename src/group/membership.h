@@ -76,7 +76,8 @@ class Membership {
  public:
   static constexpr TimeNs beats_of_death = 24, beats_until_suspect = 10, beats_until_dead = 18;
 
-  // `self.incarnation` is larger than at the start before; where it is not, the table of the others says so.
+  // A process starts with incarnation 0, which loses to that of any earlier process of its name, and goes on as the next
+  // one as soon as it reads in a table of the others how they know it.
   Membership(Identity self, const MembershipOptions& options, TimeNs now);
 
   // To be called at next_deadline().
@@ -131,7 +132,7 @@ class Membership {
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
   std::string last_suspect_, last_dead_;  // whose turn it was
-  std::vector<std::string> owed_;         // names of those who lack something this table has
+  std::vector<MembershipEffects::Post> owed_;  // to those who lack something this table has
   bool known_ = false;                    // somebody's table has this very process
   TimeNs last_time_, next_beat_, last_post_;
   std::optional<TimeNs> early_at_;

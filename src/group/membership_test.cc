@@ -120,6 +120,42 @@ TEST(Membership, AnOldIncarnationNeverComesBack) {
   EXPECT_EQ(a.state_of("b"), MemberState::alive);
 }
 
+TEST(Membership, AProcessStartsBelowAnyEarlierOneOfItsNameAndGoesOnAboveIt) {
+  Speaker a(identity("a", 1, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22)}), 0));
+  Speaker b(identity("b", 0, 99));
+  ASSERT_TRUE(a.hear(b, 1));
+  EXPECT_EQ(a.membership.find("b")->id.process, 22u);
+  a.effects = {};
+  a.pass(100 * millisecond_ns);
+  EXPECT_TRUE(a.posted_to("unix:/b"));
+  ASSERT_TRUE(b.hear(a, 2));
+  EXPECT_EQ(b.membership.self().id.incarnation, 8u);
+  ASSERT_TRUE(a.hear(b, 3));
+  EXPECT_EQ(a.membership.find("b")->id.process, 99u);
+}
+
+TEST(Membership, AProcessOfANewNameHasItsFirstIncarnationWhenOthersKnowIt) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 0, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  ASSERT_TRUE(b.hear(a, 1));
+  EXPECT_EQ(b.membership.self().id.incarnation, 1u);
+  ASSERT_TRUE(a.hear(b, 2));
+  EXPECT_EQ(a.membership.find("b")->id.incarnation, 1u);
+  EXPECT_EQ(a.effects.changes.back().instead_of->process, 22u);
+}
+
+TEST(Membership, AnAnswerGoesToWhereTheSenderSaysItIs) {
+  Speaker a(identity("a", 1, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22)}), 0));
+  a.effects = {};
+  MemberEntry newcomer = entry("b", 0, 99);
+  newcomer.address = "unix:/elsewhere";
+  ASSERT_TRUE(a.hear(table_of("b", {newcomer}), 1));
+  a.pass(100 * millisecond_ns);
+  EXPECT_TRUE(a.posted_to("unix:/elsewhere"));
+}
+
 TEST(Membership, ARestartIsToldAsSuch) {
   Speaker a(identity("a", 1, 11));
   ASSERT_TRUE(a.hear(table_of("b", {entry("b", 7, 22)}), 0));

@@ -372,7 +372,7 @@ struct PeerDefine {
 // One member of a group of agents, as one of them knows it (docs/group.md).
 struct MemberEntry {
   enum class State : std::uint8_t { alive, left, dead } state;
-  std::uint64_t incarnation;  // grows with each start of the agent of that name
+  std::uint64_t incarnation;  // grows with each start of the agent of that name that the others were told of
   std::uint64_t process;      // tells two processes of one name and incarnation apart
   std::uint64_t beats;        // grows while it lives
   std::string_view name;

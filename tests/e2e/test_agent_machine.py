@@ -25,13 +25,12 @@ def test_without_the_verbs_library_it_says_what_to_install(tmp_path):
 def test_no_wall_clock_decides_anything():
     """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time.
 
-    Only three places tell the date: the message about a certificate's dates; an agent's incarnation, which has to grow
-    from start to start, and which the other members put right where it does not; and the end of Flight's server, whose
-    library asks for it."""
+    Only two places tell the date: the message about a certificate's dates, and the end of Flight's server, whose library
+    takes a date and nothing else."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
     reads_the_date = re.compile(rf"system_clock|gettimeofday|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {
         str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")
         if path.suffix in (".cc", ".h") and reads_the_date.search(path.read_text())
     }  # fmt: skip
-    assert readers == {"link/openssl_tls.cc", "agent/agent_group.cc", "pool/flight_server.cc"}
+    assert readers == {"link/openssl_tls.cc", "pool/flight_server.cc"}

@@ -66,10 +66,8 @@ class World {
   void start(std::size_t place) {
     Place& here = places_[place];
     here.process = random_.next() | 1;
-    // A clock may have been set back between two starts.
-    here.starts = random_.chance(0.1) ? std::max<std::uint64_t>(here.starts, 3) - 2 : here.starts + 1;
     here.membership = std::make_unique<Membership>(
-        Identity{name_of(place), here.starts, here.process, address_of(place), ""},
+        Identity{name_of(place), 0, here.process, address_of(place), ""},
         group::MembershipOptions{dead_after_ns, here.seeds}, now_);
     here.seen.clear();
     here.stopped = false;
@@ -147,7 +145,7 @@ class World {
  private:
   struct Place {
     std::unique_ptr<Membership> membership;  // null: killed
-    std::uint64_t process = 0, starts = 0;
+    std::uint64_t process = 0;
     bool stopped = false;
     TimeNs slow_ns = 0;
     std::vector<std::string> seeds;
