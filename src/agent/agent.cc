@@ -60,6 +60,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
+  if (settings_.group_from_launcher) OFP_TRY(meet_others());
   Fd http_socket;
   if (settings_.http) {
     if (settings_.http->kind == link::Address::Kind::unix_socket)

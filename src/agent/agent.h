@@ -77,6 +77,7 @@ class Agent {
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
+  [[nodiscard]] Status meet_others();
   void make_group();
   void leave_group();
   void publish(TimeNs now);

@@ -100,6 +100,9 @@ constexpr ConfigKey keys[] = {
      "Each is tried until it answers."},
     {"group.join", ConfigType::texts, "",
      "The address of one running member, or of several: the group is joined there, whoever else is in it."},
+    {"group.from_launcher", ConfigType::boolean, "false",
+     "All agents that one launcher started together form a group: it exchanges their addresses (mpirun of MPICH and Intel MPI, "
+     "srun --mpi=pmi2)."},
     {"group.address", ConfigType::text, "",
      "Where other members reach this one. Empty: the first of agent.listen that is not unix, else the first; an address "
      "that stands for all of the machine's is told with the machine's name."},
@@ -259,7 +262,9 @@ Result<std::optional<link::Address>> parse_http(const Config& config) {
   return std::optional(std::move(*address));
 }
 
-bool is_in_group(const Config& config) { return !config.texts("group.members").empty() || !config.texts("group.join").empty(); }
+bool is_in_group(const Config& config) {
+  return !config.texts("group.members").empty() || !config.texts("group.join").empty() || config.boolean("group.from_launcher");
+}
 
 // In a group names have to be different, on one machine too.
 std::string name_of(const Config& config) {
@@ -274,6 +279,7 @@ Status read_group(const Config& config, AgentSettings& settings) {
     for (const std::string& address : config.texts(key)) membership.seeds.push_back(address);
   }
   membership.dead_after_ns = config.duration_ns("group.dead_after");
+  settings.group_from_launcher = config.boolean("group.from_launcher");
   settings.group_address = config.text("group.address");
   if (!settings.group_address.empty()) {
     if (auto address = link::Address::parse(settings.group_address); !address)

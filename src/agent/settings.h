@@ -41,6 +41,7 @@ struct AgentSettings {
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   group::GroupOptions group;
+  bool group_from_launcher = false;  // the launcher exchanges the members' addresses
   std::string group_address;  // how other members reach this one; empty: as it listens
   std::string group_tls_ca_file;
   std::string key_file, tls_certificate_file, tls_key_file;

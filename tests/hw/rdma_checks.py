@@ -1,7 +1,7 @@
 """What runs where there is an RDMA device: the link's conformance suite, the doctor, the move service.
 
-Usage: rdma_checks.py OUT [NAMES]. Writes one line of JSON for each check to OUT/results. The device's own counters say how many
-RDMA packets it sent: a link that quietly went another way would not move them.
+Usage: rdma_checks.py OUT [NAMES]. Writes one line of JSON for each check to OUT/results. The device's own counters say
+how many RDMA packets it sent: a link that quietly went another way would not move them.
 """
 
 from __future__ import annotations

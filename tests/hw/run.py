@@ -1,8 +1,8 @@
 """Runs everything that needs an RDMA device, in guests that have one, and says what came of it.
 
-Usage: ./dev hw [--here | --arm] [--only REGEX]. --here: on this machine's own RDMA device instead. --arm: the agent in a guest with
-the DPU's processor (arm_agent.py) instead. --only: the checks whose names match, and the guests they need. Ends with one line for each check and `offpath: N passed, N failed`; exits 1
-if any failed.
+Usage: ./dev hw [--here | --arm] [--only REGEX]. --here: on this machine's own RDMA device instead. --arm: the agent in
+a guest with the DPU's processor (arm_agent.py) instead. --only: the checks whose names match, and the guests they need.
+Ends with one line for each check and `offpath: N passed, N failed`; exits 1 if any failed.
 """
 
 from __future__ import annotations
