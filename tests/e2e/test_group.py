@@ -163,7 +163,8 @@ def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path) -> Non
     key.chmod(0o600)
     names = {f"dpu{index}" for index in range(3)}
     command = [find_mpiexec(), "-n", str(len(names)), find_program(), "--mpi", "--name", "dpu{index}",
-               "--key-file", key, "--listen", "tcp:127.0.0.1:0", "--http", f"unix:{tmp_path}/{{index}}.http"]  # fmt: skip
+               "--key-file", key, "--listen", "tcp:127.0.0.1:0",
+               "--http", f"unix:{tmp_path}/{{index}}.http"]  # fmt: skip
     with (tmp_path / "log").open("w") as log:
         launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
