@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
-
-
-def read_object(path: Path) -> Any:
-    """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise its bytes."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return pyarrow.parquet.read_table(path)
-    if path.suffix == ".arrows":
-        return pa.ipc.open_stream(path.read_bytes()).read_all()
-    if path.suffix in (".arrow", ".feather"):
-        return pa.ipc.open_file(path.read_bytes()).read_all()
-    return path.read_bytes()
 
 
 class Entry(NamedTuple):

@@ -234,6 +234,8 @@ void Agent::publish(TimeNs now) {
   status->group = group_->counters();
   status->reach = group_->reach().counters();
   status->plugins = plugins_->status();
+  status->sifts = dispatcher_->sifts().pools();
+  status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});

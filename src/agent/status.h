@@ -14,6 +14,8 @@
 #include "loop/loop.h"
 #include "plugin/workers.h"
 #include "pool/compute_service.h"
+#include "pool/query_service.h"
+#include "sift/sift_service.h"
 
 namespace offpath::agent {
 
@@ -55,6 +57,8 @@ struct AgentStatus {
   TimeNs taken_at = 0;                 // what the members' times are to be compared with
   group::GroupCounters group;
   group::ReachCounters reach;
+  std::vector<sift::SiftService::PoolStatus> sifts;
+  pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
