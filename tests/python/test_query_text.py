@@ -28,7 +28,7 @@ x, kind = pc.field("x"), pc.field("type")
         ("(x > 0.1) & (x < 0.9) | (type != 2)", (x > 0.1) & (x < 0.9) | (kind != 2)),
         ("type in (1, 2, 3)", kind.isin([1, 2, 3])),
         ("name not in ['a', 'b']", ~pc.field("name").isin(["a", "b"])),
-        ("-x + 2 * x / 4 - 1 > -0.9", pc.negate(x) + pc.scalar(2) * x / 4 - 1 > -0.9),
+        ("-x + 2 * x / 4 - 1 < -1.1", pc.negate(x) + pc.scalar(2) * x / 4 - 1 < -1.1),
         ("is_null(x) or is_nan(x)", pc.is_null(x) | pc.is_nan(x)),
         ("sqrt(abs(x)) > 0.6 and is_valid(type)", (pc.sqrt(pc.abs(x)) > 0.6) & pc.is_valid(kind)),
         ("if_else(x < 0.5, 1, 0) == 1", pc.if_else(x < 0.5, 1, 0) == 1),
