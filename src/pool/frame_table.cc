@@ -451,10 +451,15 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(const std::string& name, uid_t user, std::string_view row_glob,
                                                        std::string_view column_glob) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
+  // Only rows that begin as the pattern does are looked at: a drop of one object should not cost a look at all of them.
+  const std::string_view row_prefix = glob_prefix(row_glob), column_prefix = glob_prefix(column_glob);
+  const bool one_row = !row_glob.empty() && row_prefix == row_glob;
   std::vector<Keys> dropped;
-  for (auto at = pool->objects.begin(); at != pool->objects.end();) {
+  for (auto at = pool->objects.lower_bound({std::string(row_prefix), std::string(one_row ? column_prefix : "")}); at != pool->objects.end();) {
+    const auto& [row, column] = at->first;
+    if (!row.starts_with(row_prefix) || (one_row && (row != row_glob || !column.starts_with(column_prefix)))) break;
     const auto next = std::next(at);
-    if (glob_matches(row_glob, at->first.first) && glob_matches(column_glob, at->first.second)) {
+    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) {
       dropped.push_back(at->first);
       remove(*pool, at);
     }
