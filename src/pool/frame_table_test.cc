@@ -293,5 +293,20 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
   EXPECT_EQ(table_.put({"local:/p", "c", "", other, 0, false}, frame(8), 0, effects_).error().code, Error::denied);
 }
 
+// A drop looks at a range of rows only; what leaves has to be what the patterns say of all.
+TEST_F(FrameTableTest, DropsWhatAListingOfTheSamePatternsShows) {
+  const Strings rows_there = {"a", "ab", "ab[", "abc", "b", "step1", "step10", "step2"}, columns_there = {"", "x", "x1", "y"};
+  for (const std::string row : {"", "*", "a", "ab", "ab[", "a?", "a*", "step1", "step1*", "step[12]", "[ab]*", "*c", "none", "zz*"}) {
+    for (const std::string column : {"", "*", "x", "x*", "?", "none"}) {
+      for (const std::string& each : rows_there)
+        for (const std::string& other_key : columns_there) put(each, other_key);
+      const std::size_t all = rows("", "").size(), chosen = rows(row, column).size();
+      ASSERT_EQ(table_.drop("local:/p", owner, row, column).value().size(), chosen) << row << ' ' << column;
+      EXPECT_EQ(rows("", "").size(), all - chosen) << row << ' ' << column;
+      EXPECT_TRUE(rows(row, column).empty()) << row << ' ' << column;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace offpath::pool
