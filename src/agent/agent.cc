@@ -68,7 +68,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
   OFP_TRY(before_threads());
-  join_parts();
+  OFP_TRY(join_parts());
   if (settings_.http) {
     auto server = HttpServer::start(std::move(http_socket), *settings_.http, *board_);
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
@@ -104,7 +104,7 @@ Status Agent::listen() {
 //   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
 //   5. status requests    last, so that what they show is what this round left
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
-void Agent::join_parts() {
+Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
@@ -116,6 +116,7 @@ void Agent::join_parts() {
   loop_->add(channels_);
   make_group();
   dispatcher_->serve_group(*group_, geteuid());
+  for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
   loop_->add(*group_);
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
@@ -126,6 +127,7 @@ void Agent::join_parts() {
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
+  return {};
 }
 
 std::string Agent::flight() const { return flight_ ? flight_->text() : std::string(); }

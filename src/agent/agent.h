@@ -71,7 +71,7 @@ class Agent {
   explicit Agent(AgentSettings settings);
   [[nodiscard]] Status prepare(const std::function<Status()>& before_threads);
   [[nodiscard]] Status listen();
-  void join_parts();
+  [[nodiscard]] Status join_parts();
   [[nodiscard]] Status may_welcome(uid_t user) const;
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
   void watch_channel(const channel::AgentEnd& channel);

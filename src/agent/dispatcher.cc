@@ -240,6 +240,11 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
 }
 
+Status Dispatcher::make_pool(const std::string& name, uid_t user) {
+  OFP_TRY(stores_.admit(name, user, effects_));
+  return {};
+}
+
 // A suspect is a member yet: it is one opinion, and moving rows for it would be dear.
 void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   const group::Membership& membership = group_->membership();

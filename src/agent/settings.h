@@ -26,6 +26,11 @@ namespace offpath::agent {
 [[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
 [[nodiscard]] std::span<const ConfigList> agent_lists() noexcept;
 
+struct PoolSettings {
+  std::string name;           // with its options
+  std::optional<uid_t> user;  // the agent's own, if none
+};
+
 struct AgentSettings {
   std::string name;
   std::vector<link::Address> listen;
@@ -49,6 +54,7 @@ struct AgentSettings {
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
   LogLevel log_level = LogLevel::info;
   std::vector<plugin::PluginOptions> plugins;
+  std::vector<PoolSettings> pools;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the
