@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -13,7 +12,7 @@ import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
-from agent_group import PATIENCE_S, Group
+from agent_group import LINKS, PATIENCE_S, Group, joined_group
 from agent_process import run_agent, until
 
 NAMES = ["a", "b", "c", "d"]
@@ -53,23 +52,10 @@ def held(group: Group, pool: str, frames: int, among: list[str] = NAMES) -> bool
     return until(lambda: sum(frames_of(group, name, pool) for name in among) == frames, PATIENCE_S)
 
 
-@pytest.fixture(params=["local", "staged", "tcp"])
+@pytest.fixture(params=LINKS)
 def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    key = None
-    if request.param == "tcp":
-        key = tmp_path / "key"
-        key.write_bytes(os.urandom(32))
-        key.chmod(0o600)
-    made = Group(tmp_path, key)
-    staged = ["--set", "security.force_staging=true"] if request.param == "staged" else []
-    try:
-        made.start("a", *staged)
-        for name in NAMES[1:]:
-            made.start(name, "--join", made.address("a"), *staged)
-        assert until(lambda: made.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    with joined_group(tmp_path, NAMES, request.param) as made:
         yield made
-    finally:
-        made.stop_all()
 
 
 def test_pools_of_the_configuration_are_there_from_the_start_on_all_members(tmp_path: Path) -> None:
