@@ -155,7 +155,7 @@ def drive_simulation(
 
 def sift_pool(pool: str) -> str:
     """The sift pool beside a pool of frames."""
-    return f"sift:/{pool.removeprefix('local:/')}?{SIFT_OPTIONS}"
+    return f"sift:/{pool.partition(':/')[2]}?{SIFT_OPTIONS}"
 
 
 def sift(simulation: Simulation, stream: Any, layout: str) -> None:

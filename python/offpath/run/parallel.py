@@ -1,4 +1,4 @@
-"""The simulation on several MPI ranks, each a host program of its own with its own channel to the agent.
+"""The simulation on several MPI ranks, each a host program of its own with its own channel to an agent.
 
 ``drive_ranks`` starts ``mpiexec -n N python -m offpath.run.parallel``. The ranks find what to do in an environment
 variable; rank 0 tells its steps on standard output, and each rank leaves its result as a JSON file.
@@ -38,10 +38,15 @@ def find_mpiexec() -> str:
     raise RunError("--ranks needs mpiexec: pip install mpich")
 
 
-def drive_ranks(settings: Settings, address: str, pool: str, on_step: Callable[[int, int], None]) -> list[RankResult]:
-    """Runs all ranks to their end; their results in the order of ranks. Raises RunError with what the first said."""
+def drive_ranks(
+    settings: Settings, addresses: list[str], pool: str, on_step: Callable[[int, int], None]
+) -> list[RankResult]:
+    """Runs all ranks to their end, each with an agent, in turn; their results in the order of ranks.
+
+    Raises RunError with what the first said.
+    """
     with tempfile.TemporaryDirectory(prefix="offpath-run-") as folder:
-        order = {"settings": to_json(settings), "address": address, "pool": pool, "results": folder}
+        order = {"settings": to_json(settings), "addresses": addresses, "pool": pool, "results": folder}
         # The package may be used from its source, which the ranks' Python must find too.
         python_path = os.pathsep.join(filter(None, sys.path))
         environment = os.environ | {ORDER_VARIABLE: json.dumps(order), "PYTHONPATH": python_path}
@@ -112,14 +117,15 @@ def main() -> int:
 
     order = json.loads(os.environ.pop(ORDER_VARIABLE))
     settings = from_json(order["settings"])
-    first = os.environ.get("PMI_RANK", "0") == "0"
+    rank = int(os.environ.get("PMI_RANK", "0"))
+    address = order["addresses"][rank % len(order["addresses"])]
 
     def tell(step: int, payload_bytes: int) -> None:
-        if first:
+        if rank == 0:
             print(step, payload_bytes * settings.ranks, flush=True)
 
     try:
-        with offpath.connect(order["address"]) as session:
+        with offpath.connect(address) as session:
             result = drive(settings, session, order["pool"], tell)
     except (RunError, offpath.Error) as error:
         print(f"offpath run: {error}", file=sys.stderr, flush=True)
