@@ -101,7 +101,10 @@ def drive(settings: Settings, session: Any, pool: str, on_step: Callable[[int, i
     """
     simulation = Simulation(settings)
     try:
-        return drive_simulation(settings, simulation, session, pool, on_step)
+        result = drive_simulation(settings, simulation, session, pool, on_step)
+        if settings.ranks > 1:
+            simulation.leave_mpi()
+        return result
     finally:
         simulation.close()
 

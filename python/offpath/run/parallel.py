@@ -23,6 +23,7 @@ from .settings import RunError, Settings
 
 ORDER_VARIABLE = "OFFPATH_RUN_RANK_ORDER"
 PATHS = ("out", "json_path", "input")
+LINES_SHOWN = 6  # of what the launcher said
 
 
 def find_mpiexec() -> str:
@@ -61,30 +62,35 @@ def drive_ranks(
                 env=environment,
             )
             try:
-                follow_steps(launcher, on_step)
+                other_lines = follow_steps(launcher, on_step)
             finally:
                 if launcher.poll() is None:
                     launcher.terminate()
                     launcher.wait()
         if launcher.returncode != 0:
-            said = errors_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            said = other_lines + errors_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             reason = next((line for line in said if line.startswith("offpath run:")), None)
             raise RunError(
                 reason.removeprefix("offpath run:").strip()
                 if reason
-                else f"mpiexec ended with status {launcher.returncode}: " + " / ".join(said[-3:])
+                else f"mpiexec ended with status {launcher.returncode}: " + " / ".join(said[-LINES_SHOWN:])
             )
         return [load_result(Path(folder, f"{rank}.json")) for rank in range(settings.ranks)]
 
 
-def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> None:
-    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended."""
+def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> list[str]:
+    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns the other
+    lines, which the launcher writes when a rank was killed."""
     assert launcher.stdout is not None
+    others = []
     for line in launcher.stdout:
         words = line.split()
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit():
             on_step(int(words[0]), int(words[1]))
+        elif line.strip(" =\n"):
+            others.append(line.strip(" =\n"))
     launcher.wait()
+    return others
 
 
 def to_json(settings: Settings) -> dict[str, Any]:
