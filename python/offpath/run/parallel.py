@@ -79,7 +79,7 @@ def drive_ranks(
 
 
 def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> list[str]:
-    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns the other
+    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns other
     lines, which the launcher writes when a rank was killed."""
     assert launcher.stdout is not None
     others = []
