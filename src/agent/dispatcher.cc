@@ -49,19 +49,26 @@ bool is_of_queries(const Entry& request) noexcept {
          (kind == EntryKind::release && pool::QueryService::is_own(request));
 }
 
+constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
+
+DispatcherOptions with_limits(DispatcherOptions options) {
+  options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
+  return options;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
-    : options_(options),
+    : options_(with_limits(options)),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
+      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
       queries_(options.queries, buffers_,
                [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
                  return pools_.choose(pool, rows, columns, user);
                }),
-      sifts_(options.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
-      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
+      sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       mover_(options.mover, buffers_, stores_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -249,6 +256,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
+  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
   sifts_.on_members(alive);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);

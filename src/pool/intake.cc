@@ -25,7 +25,13 @@ Status read_whole(int fd, MutableBytes to) {
 
 }  // namespace
 
+Status Intake::may_fit(std::uint64_t bytes) const {
+  if (bytes <= bytes_max_) return {};
+  return fail(Error::too_large, "an object of {} bytes; the agent it is for has memory for {} (memory.bytes_max)", bytes, bytes_max_);
+}
+
 Result<Intake::Begun> Intake::begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects) {
+  OFP_TRY(may_fit(object.bytes));
   if (!room_(object.bytes)) return Begun::not_yet;
   Fd fd;
   if (object.offer != 0) {

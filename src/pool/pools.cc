@@ -15,7 +15,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> bu
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+      intake_(buffers_, options.object_bytes_max, std::move(room),
+              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
 }
@@ -30,6 +31,7 @@ PoolsCounters Pools::counters() const {
   PoolsCounters all = counters_;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
+  all.moves_waiting = moves_.size() + again_.size() + moving_;
   return all;
 }
 
@@ -244,11 +246,10 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
   start_moves(now, effects);
-  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, put.deadline));
+  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)
     if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
-  for (const Incoming& each : waiting_)
-    if (each.offer != 0) due(each.offer_until);
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {

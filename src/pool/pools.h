@@ -40,12 +40,14 @@ struct PoolsOptions {
   TimeNs ask_wait_ns = 5 * second_ns;          // for an answer to what is answered at once
   TimeNs retry_ns = 50 * millisecond_ns;       // between attempts at one member
   std::uint32_t moves_max = 16;                // rows under way to new owners at a time
+  TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
+  std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
 };
 
 struct PoolsCounters {
   std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, puts_waiting = 0, pulls_waiting = 0;
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0;
 };
 
 struct Answer {
@@ -144,6 +146,7 @@ class Pools final : public mover::Store {
     std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
     bool moves = false;             // to new owners, because members changed
     bool drop_after = false;        // and does not stay here
+    std::uint32_t failures = 0;     // of this move before
     std::uint64_t number = 0;       // of this process's puts
     std::vector<std::string> owners{};  // that are to have it
     std::set<std::string> done{}, asked{};
@@ -195,6 +198,8 @@ class Pools final : public mover::Store {
     bool arrow = false, moved = false;
     wire::BufferRef from{};
     TimeNs offer_until = never;
+    TimeNs deadline = never;  // for room
+    Failure last{};           // why it has none
   };
   struct Listing {
     std::string pool, row_glob, column_glob;
@@ -268,6 +273,7 @@ class Pools final : public mover::Store {
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
+  void moved(const Put& put, const Status& status);
 
   PoolsOptions options_;
   std::shared_ptr<mover::BufferCache> buffers_;
@@ -297,8 +303,11 @@ class Pools final : public mover::Store {
     FrameTable::Keys keys;
     std::vector<std::string> to;
     bool drop_after;
+    std::uint32_t failures = 0;
+    TimeNs begin_at = 0;
   };
   std::deque<Move> moves_;
+  std::deque<Move> again_;  // moves that failed, by time
   std::uint32_t moving_ = 0;
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;

@@ -84,6 +84,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
     if (owner != self_) {
+      if (now >= put.deadline) continue;
       put.asked.insert(owner);
       ask_owner(put, owner, effects);
       continue;
@@ -98,8 +99,10 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   }
   const bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
-  if (now >= put.deadline) return finish(number, tl::unexpected(put.last), effects);
-  due(std::min(put.retry_at, put.deadline));
+  const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
+  // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
+  if (now >= put.deadline && (put.asked.empty() || now >= end)) return finish(number, tl::unexpected(put.last), effects);
+  due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
 }
 
 Status Pools::put_here(const Put& put, TimeNs now, Effects& effects) {
@@ -131,11 +134,12 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++counters_.retries;
   ++counters_.remote_puts;
   counters_.remote_bytes += put.frame->bytes;
-  ask(asking, EntryKind::peer_put, put.deadline, put.frame, 0,
+  const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
+  ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
       [place = put.place, text = put.text, process = process_, number = put.number, moved = put.moves, rows = put.frame->rows,
-       arrow = put.frame->arrow, bytes = put.frame->bytes](const AskedMemory& memory, std::vector<std::byte>& payload) {
+       arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
-                              .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
+                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
                               .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key};
         message.object.length = bytes;
         wire::encode(message, payload);
@@ -162,12 +166,7 @@ void Pools::on_put_answer(std::uint64_t number, const std::string& member, const
 void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
-  if (put.moves) {
-    --moving_;
-    counters_.moved_rows += status ? 1 : 0;
-    if (status && put.drop_after) table_.remove(put.place.pool, {put.place.row_key, put.place.column_key});
-    due(now_);  // for the next one
-  }
+  if (put.moves) moved(put, status);
   if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
 }
 

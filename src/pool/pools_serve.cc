@@ -57,6 +57,7 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   incoming.offer = put.offer;
   incoming.from = put.object;
   incoming.offer_until = deadline_after(now, offer_wait_ns);
+  incoming.deadline = deadline_after(now, put.wait_ns);
   ++counters_.served_puts;
   if (put.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) {
     if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
@@ -83,6 +84,7 @@ Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& reques
   incoming.offer = delivery.offer;
   incoming.from = delivery.object;
   incoming.offer_until = deadline_after(now, offer_wait_ns);
+  incoming.deadline = deadline_after(now, options_.put_wait_ns);
   waiting_.push_back(std::move(incoming));
   admit_incoming(now, effects);
   return {};
@@ -99,7 +101,9 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
   for (std::size_t i = 0; i < waiting_.size();) {
     Incoming& incoming = waiting_[i];
     Result<bool> begun = begin_pull(incoming, now, effects);
+    if (begun && !*begun && now >= incoming.deadline) begun = tl::unexpected(Failure{Error::timeout, std::move(incoming.last.message)});
     if (begun && !*begun) {
+      due(incoming.deadline);
       ++i;
       continue;
     }
@@ -109,11 +113,13 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
 }
 
 Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
+  OFP_TRY(intake_.may_fit(incoming.bytes));
   if (!incoming.member_pool.empty()) {
     Status room = table_.may_put(incoming.place, incoming.bytes + reserved_[incoming.place.pool], incoming.id);
     if (!room && (room.error().code == Error::would_block ||
                   (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.bytes, incoming.id)))) {
       waits_for_budget_ = true;
+      incoming.last = std::move(room).error();
       return false;
     }
     if (!room) return tl::unexpected(std::move(room).error());
@@ -125,6 +131,7 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
                            now, effects));
   if (begun == Intake::Begun::not_yet) {
     if (incoming.offer != 0) due(incoming.offer_until);
+    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_, incoming.bytes)};
     return false;
   }
   counters_.served_bytes += incoming.bytes;
@@ -147,6 +154,8 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
   if (!incoming.member_pool.empty()) {
+    // What was put here while it was under way is newer.
+    if (incoming.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) return answer({});
     taking_moved_ = incoming.moved;
     Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
     taking_moved_ = false;

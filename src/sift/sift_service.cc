@@ -50,7 +50,8 @@ SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<move
     : options_(options),
       buffers_(std::move(buffers)),
       pools_(pools),
-      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
+      intake_(buffers_, options.object_bytes_max, std::move(room),
+              [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
       alive_{""} {}
 
 SiftService::~SiftService() = default;

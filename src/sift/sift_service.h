@@ -28,6 +28,7 @@ struct SiftServiceOptions {
   TimeNs piece_wait_ns = 30 * second_ns;  // for the answer to a piece, before it is offered again
   TimeNs ask_wait_ns = 5 * second_ns;
   std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
+  std::uint64_t object_bytes_max = UINT64_MAX;  // as of PoolsOptions
 };
 
 class SiftService {

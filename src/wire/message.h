@@ -252,6 +252,7 @@ struct PeerPut {
   std::uint64_t number;
   std::uint64_t rows;
   std::uint64_t keep;     // as of OpenStream
+  std::int64_t wait_ns;   // for room; nobody wants to know any more then
   bool arrow;
   bool hidden;            // until its step has ended on all ranks
   bool moved;             // from an owner before: an object that is there already is newer
