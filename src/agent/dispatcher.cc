@@ -40,7 +40,8 @@ bool is_of_peer(EntryKind kind) noexcept {
 
 bool is_of_pool(EntryKind kind) noexcept {
   return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
-         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::release;
+         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::push_lease ||
+         kind == EntryKind::release;
 }
 
 bool is_of_queries(const Entry& request) noexcept {
@@ -66,6 +67,12 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       queries_(options.queries, buffers_,
                [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
                  return pools_.choose(pool, rows, columns, user);
+               },
+               [this](std::uint64_t channel, std::uint64_t ticket, const mover::FramePtr& frame, mover::Effects& effects) {
+                 pool::FrameTable::Get get;
+                 get.channel = channel;
+                 get.ticket = ticket;
+                 pools_.answer(get, frame, effects);
                }),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
@@ -404,7 +411,7 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
-              got.how = wire::Got::How::needs_segment;  // the host names one, and asks again
+              got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease
               end->reply(ReplyKind::got, over.ticket, got);
             } else {
               end->reply_failure(over.ticket, wire::any_reply, status.error());

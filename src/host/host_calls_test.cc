@@ -481,6 +481,10 @@ TEST_F(RemoteCalls, FramesArePushedWherePagesCannotBeShared) {
   ASSERT_EQ(ofp_frame_bytes(frame), 5000u);
   EXPECT_EQ(std::memcmp(ofp_frame_data(frame), agent->objects["a"].bytes.data(), 5000), 0);
   ofp_frame_release(frame);
+  agent->objects["long"] = {std::vector<std::byte>(100), 0, 9000};  // said to be longer than what comes
+  EXPECT_EQ(ofp_pool_get(channel, "local:/p", "long", "", second_ns, &frame, &error), OFP_PROTOCOL) << said();
+  EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
+  EXPECT_TRUE(agent->released.empty());  // what was pushed is leased no more
 }
 
 TEST(Report, LongMessagesAreCutBetweenCharacters) {

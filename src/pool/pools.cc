@@ -184,7 +184,7 @@ void Pools::on_channel_closed(ChannelNumber channel) {
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   now_ = now;
   const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind == EntryKind::release) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();

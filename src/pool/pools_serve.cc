@@ -175,7 +175,7 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), false, effects));
   ++counters_.served_gets;
   table_.get({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(get.user), .pool = definition->name.name,
-              .keys = {std::string(get.row_key), std::string(get.column_key)}, .into = get.inbox, .of_member = true,
+              .keys = {std::string(get.row_key), std::string(get.column_key)}, .of_member = true, .inbox = get.inbox,
               .reader = std::string(get.reader), .delivery = get.delivery, .wait_ns = get.wait_ns,
               .deadline = deadline_after(now, get.wait_ns)},
              effects);

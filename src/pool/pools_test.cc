@@ -153,7 +153,7 @@ TEST_F(PoolsTest, ABudgetIsFreeAsSoonAsAnObjectIsDroppedWhoeverReadsIt) {
   const auto name = pools_.admit("local:/p?budget=100", user, effects_);
   ASSERT_TRUE(name) << name.error().message;
   ASSERT_EQ(*put(*name, "first", 80), mover::Stored::now);
-  ask(program, EntryKind::pool_get, wire::PoolGet{*name, "first", "c", 0, 0});
+  ask(program, EntryKind::pool_get, wire::PoolGet{*name, "first", "c", 0});
   const auto held = take<mover::HandOverEffect>();
   ASSERT_TRUE(held);
   ASSERT_EQ(*put(*name, "second", 80, 11), mover::Stored::later);

@@ -164,7 +164,7 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
   const std::uint32_t elements = pool->settings.elements(pool->settings.track_stage());
   if (asked.element >= elements) return fail(Error::invalid, "element {} of a pool of {} elements", asked.element, elements);
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel), .pool = pool->name,
-                            .keys = {}, .into = {.region = asked.segment}};
+                            .keys = {}};
   const std::string& owner = pool->sift->geometry().owner_name({pool->settings.track_stage(), asked.element}, 0);
   if (owner == self_)
     return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
@@ -184,7 +184,7 @@ Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entr
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(const Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
-                            .keys = {}, .into = asked.inbox, .of_member = true, .reader = std::string(asked.reader),
+                            .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
                             .delivery = asked.delivery};
   return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
 }

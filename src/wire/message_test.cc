@@ -128,7 +128,7 @@ TEST(Message, MovesAndPools) {
   EXPECT_EQ(back.object_bytes, 1u << 20);
   ASSERT_EQ(back.pieces.size(), 1u);
   EXPECT_EQ(back.pieces[0].target_offset, 4000u);
-  EXPECT_EQ(there_and_back(PoolGet{"local:/p", "r", "c", -1, segment_flag | 2}, kept).wait_ns, -1);
+  EXPECT_EQ(there_and_back(PoolGet{"local:/p", "r", "c", -1}, kept).wait_ns, -1);
   EXPECT_EQ(there_and_back(PoolList{"local:/p", "*", "a?", 12}, kept).after, 12u);
   EXPECT_EQ(there_and_back(PoolDrop{"local:/p", "*", ""}, kept).row_glob, "*");
   EXPECT_EQ(there_and_back(PoolWrite{"local:/p", 3}, kept).offer, 3u);
