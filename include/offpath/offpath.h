@@ -285,8 +285,8 @@ OFP_API void ofp_query_free(ofp_query *answer); /* also before its end */
 OFP_API int ofp_sift_elements(ofp_channel *channel, const char *pool, int64_t wait_ns, uint32_t *elements, ofp_error *error);
 /* Returns when all that was stored before is in its tracks; OFP_TIMEOUT: not by then. */
 OFP_API int ofp_sift_flush(ofp_channel *channel, const char *pool, int64_t wait_ns, ofp_error *error);
-/* The tracks of one element: those of `count` ascending identifiers (at most 512), or all of them if `identifiers` is NULL;
- * with steps from `first_step` to `last_step`. An Arrow IPC stream of one batch: the step, then the pool's columns.
+/* The tracks of `count` ascending identifiers (at most 512) which are of one element, whatever `element` says; or all of an
+ * element if `identifiers` is NULL; with steps from `first_step` to `last_step`. An Arrow IPC stream of one batch: the step, then the pool's columns.
  * OFP_NOT_FOUND: there are none. */
 OFP_API int ofp_sift_tracks(ofp_channel *channel, const char *pool, uint32_t element, const uint64_t *identifiers, uint32_t count,
                             int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame **frame, ofp_error *error);

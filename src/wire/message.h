@@ -341,8 +341,8 @@ struct PeerFlush {
 // Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column. Answered
 // as PoolGet is, or as PeerGet.
 struct SiftTracks {
-  std::uint32_t element;
-  bool all;                // otherwise those of `identifiers`, which are ascending
+  std::uint32_t element;   // of all; otherwise the identifiers tell it
+  bool all;                // otherwise those of `identifiers`, which are ascending and of one element
   std::int64_t first_step, last_step;
   std::string_view pool;
   std::vector<std::uint64_t> identifiers;
