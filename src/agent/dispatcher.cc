@@ -195,7 +195,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
   else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
-  else pools_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else pools_.on_transfer(token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
 }

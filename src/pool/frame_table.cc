@@ -373,7 +373,7 @@ void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const 
   if (!waiting_.empty()) counters_.waiting -= std::erase_if(waiting_, served);
 }
 
-void FrameTable::on_transfer(ChannelNumber, std::uint64_t token, Status status, Effects& effects) {
+void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effects) {
   const auto at = transfers_.find(mover::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;

@@ -127,7 +127,7 @@ class FrameTable {
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects);
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);  // none, if it has not come
-  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, Effects& effects);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;

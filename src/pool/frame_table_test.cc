@@ -74,7 +74,7 @@ TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDrop
   EXPECT_EQ(table_.counters().leases, 0u);
   const std::uint64_t token = push->token;
   effects_.clear();
-  table_.on_transfer(reader, token, {}, effects_);
+  table_.on_transfer(token, {}, effects_);
   const auto* const reply = only<mover::ReplyEffect>();
   ASSERT_NE(reply, nullptr);
   EXPECT_EQ(std::get<wire::Got>(reply->message).how, wire::Got::How::pushed);

@@ -22,6 +22,10 @@ class Intake {
     std::uint64_t bytes = 0;
     uid_t user = 0;
     TimeNs offer_until = never;  // then a descriptor that has not come fails it
+    Fd descriptor{};             // once it has
+
+    // When it has to be looked at again though nothing happened.
+    [[nodiscard]] TimeNs deadline() const noexcept { return offer != 0 && !descriptor ? offer_until : never; }
   };
   enum class Begun {
     not_yet,  // no room, or its descriptor has not come
@@ -37,7 +41,7 @@ class Intake {
   // Error::too_large: there is no use in waiting.
   [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
 
-  [[nodiscard]] Result<Begun> begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects);
   // The object, once begun: a frame without rows and kind.
   [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
   // Its channel is gone: nothing is pulled into the buffer any more.

@@ -98,8 +98,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.text,
-             .owners = newcomers};
+    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .owners = newcomers};
     start(std::move(tell), now, effects);
   }
   plan_moves(anew);
@@ -169,10 +168,10 @@ void Pools::on_channel_closed(ChannelNumber channel) {
   table_.on_channel_closed(channel);
   std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
-  std::erase_if(waiting_, [channel](const Incoming& each) { return each.channel == channel; });
+  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
-    if (at->second.channel == channel) {
-      reserved_[at->second.place.pool] -= at->second.bytes;
+    if (at->second.object.channel == channel) {
+      reserved_[at->second.place.pool] -= at->second.object.bytes;
       intake_.forget(mover::token_of(mover::Service::peers, at->first));
       at = incoming_.erase(at);
     } else {
@@ -214,9 +213,9 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
 
 // ---- time and completions
 
-void Pools::on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   now_ = now;
-  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(channel, token, std::move(status), effects);
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
@@ -225,7 +224,7 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
   auto node = incoming_.extract(mover::number_of(token));
   if (!node) return;
-  reserved_[node.mapped().place.pool] -= node.mapped().bytes;
+  reserved_[node.mapped().place.pool] -= node.mapped().object.bytes;
   arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
 }
 

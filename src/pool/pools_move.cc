@@ -56,7 +56,7 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
     }
     ++moving_;
     Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-            .text = known->second.text, .frame = held->frame, .moves = true, .drop_after = move.drop_after,
+            .frame = held->frame, .moves = true, .drop_after = move.drop_after,
             .failures = move.failures,
             .owners = std::move(move.to)};
     start(std::move(put), now, effects);

@@ -31,7 +31,6 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   } else {
     put.owners = owners(definition, place.row_key);
   }
-  put.text = definition.text;
   start(std::move(put), now, effects);
   return Stored::later;
 }
@@ -50,13 +49,13 @@ void Pools::end_step(const std::string& pool, const std::string& row_key, std::u
   const Definition& definition = known->second;
   if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
   start({.what = Put::What::step_end, .place = {pool, row_key, "", table_.user_of(pool), 0, false},
-         .text = definition.text, .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
+         .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
         now, effects);
 }
 
 // All members learn of a pool when it is made, so that they agree where its rows lie.
 void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
-  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}, .text = definition.text};
+  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}};
   for (const std::string& member : alive_)
     if (member != self_) tell.owners.push_back(member);
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
@@ -78,7 +77,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   put.waits_for_budget = false;
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", put.text)};
+    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
     put.retry_at = now + options_.retry_ns;
   }
   for (const std::string& owner : put.owners) {
@@ -119,13 +118,13 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   const std::uint64_t user = put.place.user;
   if (put.what == Put::What::definition) {
     ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, text = put.text](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
+        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
         effects);
     return;
   }
   if (put.what == Put::What::step_end) {
     ask(asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, rank = put.rank, ranks = put.ranks, text = put.text, row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
+        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
         },
         effects);
@@ -136,7 +135,7 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   counters_.remote_bytes += put.frame->bytes;
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
   ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, text = put.text, process = process_, number = put.number, moved = put.moves, rows = put.frame->rows,
+      [place = put.place, text = text_of(put.place.pool), process = process_, number = put.number, moved = put.moves, rows = put.frame->rows,
        arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
                               .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
