@@ -59,6 +59,10 @@ class FakeAgent final : public channel::AgentEvents {
   std::uint64_t credit_bytes = 1ull << 40;
   bool pulls = true;  // if not, batches stay in the air
   Status refusal;     // of the next stream
+  bool holds_gets = false;
+  void answer_gets() {
+    for (const Held& held : std::exchange(held_, {})) get(end_, {held.ticket, held.kind, held.payload});
+  }
 
   static constexpr std::uint64_t charge_base = 4096 + 1;
 
@@ -76,7 +80,9 @@ class FakeAgent final : public channel::AgentEvents {
         channel.set_pulled(step.stream, request.ticket);
         return channel.set_stored(step.stream, request.ticket);
       }
-      case wire::EntryKind::pool_get: return get(channel, request);
+      case wire::EntryKind::pool_get:
+        if (holds_gets) return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
+        return get(channel, request);
       case wire::EntryKind::push_lease: return push(channel, request);
       case wire::EntryKind::pool_list: return list(channel, request);
       case wire::EntryKind::pool_drop: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
@@ -199,6 +205,12 @@ class FakeAgent final : public channel::AgentEvents {
 
   static constexpr std::uint64_t pushes_from = 1ull << 40;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
+  struct Held {
+    std::uint64_t ticket;
+    std::uint8_t kind;
+    std::vector<std::byte> payload;
+  };
+  std::vector<Held> held_;  // gets
   bool hands_over_;
   wire::Got pushed_{};
   std::uint64_t leases_ = 0;

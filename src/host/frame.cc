@@ -99,6 +99,13 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::of_reply(ConnectionPtr connection,
   }
 }
 
+void PoolFrame::give_back(HostEnd& end, const channel::Reply& reply) {
+  wire::Got got{};
+  if (reply.kind != wire::ReplyKind::got || !wire::decode(reply.payload, got)) return;
+  if (got.how == wire::Got::How::descriptor) (void)end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns));
+  if (got.lease != 0) release_lease(end, got.lease);
+}
+
 // The lease holds the frame until it is here, whatever becomes of the object meanwhile.
 Status PoolFrame::take_bytes(std::uint64_t length) {
   HostEnd& end = connection_->end;

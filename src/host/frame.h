@@ -38,6 +38,9 @@ class PoolFrame {
   // The same for any request that is answered by a frame. Null if the answer is Done: there is no such frame.
   [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> fetch(ConnectionPtr connection, wire::EntryKind kind, Bytes request,
                                                                 TimeNs deadline);
+  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> of_reply(ConnectionPtr connection, const channel::Reply& reply);
+  // What a reply brings that nobody wants any more.
+  static void give_back(HostEnd& end, const channel::Reply& reply);
   PoolFrame(const PoolFrame&) = delete;
   PoolFrame& operator=(const PoolFrame&) = delete;
   ~PoolFrame();
@@ -49,7 +52,6 @@ class PoolFrame {
 
  private:
   PoolFrame() = default;
-  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> of_reply(ConnectionPtr connection, const channel::Reply& reply);
   [[nodiscard]] Status take_bytes(std::uint64_t length);
 
   ConnectionPtr connection_;
