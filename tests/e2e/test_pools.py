@@ -192,7 +192,7 @@ def test_an_object_larger_than_its_owners_memory_fails_at_once(group: Group) -> 
     with group.connect("a") as session:
         pool = session.pool("hash:/large?members=e")
         pool.put(bytes(4 << 20), "fits", timeout=PATIENCE_S)
-        with pytest.raises(offpath.TooLarge, match="of 20971520 bytes.*memory for 16777216"):
+        with pytest.raises(offpath.TooLarge, match=r"of 20971520 bytes.*memory for 16777216"):
             pool.put(bytes(20 << 20), "large", timeout=PATIENCE_S)
         assert [entry.row for entry in pool.list()] == ["fits"]
 
