@@ -15,7 +15,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> bu
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+      intake_(buffers_, options.object_bytes_max, std::move(room),
+              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
 }
@@ -30,6 +31,7 @@ PoolsCounters Pools::counters() const {
   PoolsCounters all = counters_;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
+  all.moves_waiting = moves_.size() + again_.size() + moving_;
   return all;
 }
 
@@ -96,8 +98,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.text,
-             .owners = newcomers};
+    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .owners = newcomers};
     start(std::move(tell), now, effects);
   }
   plan_moves(anew);
@@ -167,10 +168,10 @@ void Pools::on_channel_closed(ChannelNumber channel) {
   table_.on_channel_closed(channel);
   std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
-  std::erase_if(waiting_, [channel](const Incoming& each) { return each.channel == channel; });
+  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
-    if (at->second.channel == channel) {
-      reserved_[at->second.place.pool] -= at->second.bytes;
+    if (at->second.object.channel == channel) {
+      reserved_[at->second.place.pool] -= at->second.object.bytes;
       intake_.forget(mover::token_of(mover::Service::peers, at->first));
       at = incoming_.erase(at);
     } else {
@@ -182,7 +183,7 @@ void Pools::on_channel_closed(ChannelNumber channel) {
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   now_ = now;
   const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind == EntryKind::release) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
@@ -212,9 +213,9 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
 
 // ---- time and completions
 
-void Pools::on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   now_ = now;
-  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(channel, token, std::move(status), effects);
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
@@ -223,7 +224,7 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
   auto node = incoming_.extract(mover::number_of(token));
   if (!node) return;
-  reserved_[node.mapped().place.pool] -= node.mapped().bytes;
+  reserved_[node.mapped().place.pool] -= node.mapped().object.bytes;
   arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
 }
 
@@ -244,11 +245,10 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
   start_moves(now, effects);
-  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, put.deadline));
+  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)
     if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
-  for (const Incoming& each : waiting_)
-    if (each.offer != 0) due(each.offer_until);
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {

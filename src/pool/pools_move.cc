@@ -2,11 +2,14 @@
 //
 // Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner before
 // that is none any more sends to all, and drops its own when they have it. What arrives does not replace what is there: that
-// was put later, at its new place.
+// was put later, at its new place. A move that fails is tried again: its row has fewer copies than it is to have until then.
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include <fmt/ranges.h>
+
+#include "base/log.h"
 #include "pool/placement.h"
 #include "pool/pools.h"
 
@@ -39,18 +42,45 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
 }
 
 void Pools::start_moves(TimeNs now, Effects& effects) {
+  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front()) moves_.push_back(std::move(again_.front()));
   while (moving_ < options_.moves_max && !moves_.empty()) {
     Move move = std::move(moves_.front());
     moves_.pop_front();
     const auto known = definitions_.find(move.pool);
     const auto held = table_.held(move.pool, move.keys);
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
+    if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
+      const std::vector<std::string> owners_now = owners(known->second, move.keys.first);
+      std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
+      if (move.to.empty()) continue;
+    }
     ++moving_;
     Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-            .text = known->second.text, .frame = held->frame, .moves = true, .drop_after = move.drop_after,
+            .frame = held->frame, .moves = true, .drop_after = move.drop_after,
+            .failures = move.failures,
             .owners = std::move(move.to)};
     start(std::move(put), now, effects);
   }
+}
+
+void Pools::moved(const Put& put, const Status& status) {
+  --moving_;
+  due(now_);  // for the next one
+  const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
+  const auto known = definitions_.find(put.place.pool);
+  if (status) {
+    ++counters_.moved_rows;
+    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);  // again, meanwhile
+    if (put.drop_after && !is_owner) table_.remove(put.place.pool, keys);
+    return;
+  }
+  ++counters_.failed_moves;
+  std::vector<std::string> left;
+  for (const std::string& owner : put.owners)
+    if (!put.done.contains(owner)) left.push_back(owner);
+  log(put.failures == 0 ? LogLevel::warning : LogLevel::debug, "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s",
+      put.place.pool, keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
+  again_.push_back({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
 }
 
 }  // namespace offpath::pool
