@@ -131,7 +131,7 @@ class SiftService {
   void drop(Pool& pool, TimeNs now, mover::Effects& effects);
   void forget_dropped();
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects);
+  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects);
   void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
 
   SiftServiceOptions options_;

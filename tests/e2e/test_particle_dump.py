@@ -1,8 +1,8 @@
-"""Particles of a real simulation: a LAMMPS dump whose atoms come in another order with each step becomes the tracks that
-a plain sort makes of it.
+"""Particles of a real simulation: a LAMMPS dump whose atoms come in another order with each step becomes the tracks
+that a plain sort makes of it.
 
-The dump (SPC/E water, 1,500 molecules, 11 steps) is one of the test data of MDAnalysis, which is of the LGPL: nothing of
-it is kept here. It is taken from the package ``MDAnalysisTests`` if that is installed, or from the archive that
+The dump (SPC/E water, 1,500 molecules, 11 steps) is one of the test data of MDAnalysis, which is of the LGPL: nothing
+of it is kept here. It is taken from the package ``MDAnalysisTests`` if that is installed, or from the archive that
 OFFPATH_MDANALYSIS_TESTS names. ``./dev test --long`` fetches the archive (60 MB, so not with every run) by pip.
 """
 
