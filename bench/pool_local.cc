@@ -69,7 +69,7 @@ class Service final : public Store {
       Program program;
       for (const Key& key : keys_of(first_thread + thread, collide)) {
         program.places.push_back({pool_name, key.row, key.column, user_, 0, false});
-        wire::encode(wire::PoolGet{pool_name, key.row, key.column, 0, 0}, program.gets.emplace_back());
+        wire::encode(wire::PoolGet{pool_name, key.row, key.column, 0}, program.gets.emplace_back());
         wire::encode(wire::PoolDrop{pool_name, key.row, key.column}, program.drops.emplace_back());
       }
       programs_.push_back(std::move(program));

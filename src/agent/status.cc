@@ -173,7 +173,7 @@ void write_computes(Json& json, const AgentStatus& status) {
 void write_queries(Json& json, const AgentStatus& status) {
   const pool::QueryServiceCounters& queries = status.queries;
   json.key("queries").begin_object().member("queries", queries.queries).member("failed", queries.failed).member("steps", queries.steps);
-  json.member("open", queries.open).member("running", queries.running).member("leases", queries.leases);
+  json.member("open", queries.open).member("running", queries.running);
   json.member("rows_read", queries.rows_read).member("read_bytes", queries.bytes_read).member("answered_bytes", queries.bytes_answered);
   json.end_object();
 }
