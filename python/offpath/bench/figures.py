@@ -169,7 +169,8 @@ def draw_objects(report: Report, out: Path) -> Path | None:
         return None
     figure, axes = new_figure(1, 1, 8, 5)
     for line in lines:
-        colour = "#4477aa" if line.name.startswith("map") else "#ccbb44" if "lock" in line.name else "#ee6677"
+        kinds = {"map": "#4477aa", "lock": "#ccbb44", "one cache": "#228833", "": "#ee6677"}
+        colour = next(colour for word, colour in kinds.items() if word in line.name)
         style = "--" if "collide" in line.name else "-"
         axes[0][0].plot(line.x, line.y, style, marker="o", markersize=4, color=colour, label=line.name)
     axes[0][0].set(xlabel="threads", ylabel="millions a second, all threads", yscale="log", xticks=[1, 2],
