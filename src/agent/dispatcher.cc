@@ -413,7 +413,10 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             AgentEnd* end = find(over.channel);
             if (end == nullptr || end->closed()) return;
             wire::Got got = over.got;
-            if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
+            if (got.how == wire::Got::How::enclosed) {
+              got.bytes = Bytes(over.frame->buffer.data(), over.frame->bytes);
+              end->reply(ReplyKind::got, over.ticket, got);
+            } else if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
               got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease

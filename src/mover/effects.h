@@ -65,7 +65,8 @@ struct FailEffect {
   Failure failure;
 };
 
-// The frame's descriptor to the host, then the reply; where descriptors cannot cross, a failure.
+// The frame's descriptor to the host, then the reply; where descriptors cannot cross, the reply says so. Or the frame's
+// bytes in the reply, where `got` says that they are enclosed.
 struct HandOverEffect {
   ChannelNumber channel;
   std::uint64_t ticket;

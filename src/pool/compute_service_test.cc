@@ -124,10 +124,10 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   EXPECT_EQ(made->inputs[0].column + made->inputs[1].column, "cd");
   EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.fd());
   EXPECT_EQ(made->deadline_ns, never);
-  answer_with(output("o", "result"));
+  answer_with(output("o", std::string(6000, 'r')));
   const auto* const over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
-  EXPECT_EQ(over->got.length, 6u);
+  EXPECT_EQ(over->got.length, 6000u);
   EXPECT_FALSE(over->got.arrow);
   // It could not be handed over, so it is pushed, and nothing is called once more.
   const std::uint64_t lease = over->got.lease;

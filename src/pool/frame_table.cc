@@ -327,6 +327,10 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
   if (channel == channels_.end()) return;
   if (get.of_member && frame->bytes > get.inbox.length) return deliver(get, frame, effects);
   if (get.of_member) return push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
+  if (frame->bytes <= wire::enclosed_bytes_max) {
+    const wire::Got got{.how = wire::Got::How::enclosed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
+    return effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
+  }
   auto& leases = channel->second.leases;
   if (leases.size() >= limits_.leases_max) {
     Failure full{Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some", leases.size())};

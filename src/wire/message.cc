@@ -361,8 +361,16 @@ void fields(auto& way, Is<Probed> auto& m) {
 
 void fields(auto& way, Is<Got> auto& m) {
   way.begins("got");
-  way.choice(m.how, Got::How::delivered, "way");
+  way.choice(m.how, Got::How::enclosed, "way");
   way(m.arrow, m.lease, m.length, m.rows);
+  way.bytes(m.bytes);
+}
+Status check(const Got& m) {
+  const std::uint64_t wanted = m.how == Got::How::enclosed ? m.length : 0;
+  if (m.bytes.size() != wanted || wanted > enclosed_bytes_max)
+    return fail(Error::protocol, "got: {} bytes enclosed of an object of {}, which comes in way {}", m.bytes.size(), m.length,
+                static_cast<int>(m.how));
+  return {};
 }
 
 void fields(auto& way, Is<Listed> auto& m) {

@@ -64,6 +64,7 @@ enum class ReplyKind : std::uint8_t {
 };
 
 inline constexpr std::size_t key_bytes_max = 255;
+inline constexpr std::size_t enclosed_bytes_max = 1024;  // an object of no more comes in its answer
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t pool_bytes_max = 1024;  // of a pool's name with its options
 inline constexpr std::size_t arguments_bytes_max = 32 << 10;  // of a function, in the request itself
@@ -410,11 +411,12 @@ struct Probed {
 };
 
 struct Got {
-  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered } how;
+  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered, enclosed } how;
   bool arrow;
   std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
   std::uint64_t length;  // bytes of the object
   std::uint64_t rows;
+  Bytes bytes{};         // where it is enclosed: the object
 };
 
 struct ListedEntry {

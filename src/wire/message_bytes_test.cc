@@ -1,6 +1,8 @@
 // Every message byte for byte. A change of these numbers is a change of the protocol: raise protocol_version with it.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "wire/control.h"
 #include "wire/message.h"
 
@@ -49,7 +51,10 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");
   EXPECT_EQ(bytes_of_message(Got{Got::How::pushed, true, 1, 2, 3}),
-            "0101010000000000000002000000000000000300000000000000");
+            "010101000000000000000200000000000000030000000000000000000000");
+  const std::array object{std::byte{0xaa}, std::byte{0xbb}};
+  EXPECT_EQ(bytes_of_message(Got{Got::How::enclosed, false, 0, 2, 0, object}),
+            "040000000000000000000200000000000000000000000000000002000000aabb");
   EXPECT_EQ(bytes_of_message(Done{42}), "2a00000000000000");
   EXPECT_EQ(bytes_of_message(Refusal{Error::denied, "no"}), "0b00000002006e6f");
   EXPECT_EQ(bytes_of_message(SegmentNotice{segment_flag | 3, 4096, 17, 5}),
