@@ -298,8 +298,8 @@ TEST_F(QuerySpreadTest, FiguresAreCombinedFromThoseOfAllThatHaveAny) {
   ask(EntryKind::query_next, wire::QueryNext{answer, 0});
   const auto* const over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
-  const arrow::Buffer bytes(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()), static_cast<std::int64_t>(over->frame->bytes));
-  arrow::io::BufferReader from(bytes);
+  arrow::io::BufferReader from(std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
+                                                               static_cast<std::int64_t>(over->frame->bytes)));
   const auto table = arrow::ipc::RecordBatchStreamReader::Open(&from).ValueOrDie()->ToTable().ValueOrDie();
   EXPECT_EQ(table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "140");
 }
