@@ -18,7 +18,14 @@ from agent_process import until
 NAMES = ["a", "b", "c"]
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 ROWS = [10, 200_000, 3_000, 150_000, 1, 50_000, 20, 70_000, 40_000]  # of each step: small answers and delivered ones
-AGGREGATES = {"s": ("sum", "x"), "low": ("min", "x"), "high": ("max", "id"), "m": ("mean", "x"), "n": "count", "c": ("count", "id")}
+AGGREGATES = {
+    "s": ("sum", "x"),
+    "low": ("min", "x"),
+    "high": ("max", "id"),
+    "m": ("mean", "x"),
+    "n": "count",
+    "c": ("count", "id"),
+}
 
 
 @pytest.fixture(params=LINKS)
@@ -66,8 +73,9 @@ def test_rows_of_all_members_are_answered_by_the_one_that_is_asked(group: Group)
         for session in (writer, reader):
             pool = session.pool("rank:/p")
             assert sorted_rows(pool.query()).equals(rows.combine_chunks())
-            chosen = pool.query((pc.field("x") > 0.5) & (pc.field("id") < 400_000), {"id": "id", "twice": pc.field("x") * 2.0})
-            kept = rows.filter((pc.field("x") > 0.5) & (pc.field("id") < 400_000))
+            filter = (pc.field("x") > 0.5) & (pc.field("id") < 400_000)
+            chosen = pool.query(filter, {"id": "id", "twice": pc.field("x") * 2.0})
+            kept = rows.filter(filter)
             assert sorted_rows(chosen)["id"].to_pylist() == kept["id"].to_pylist()
             assert np.array_equal(sorted_rows(chosen)["twice"], kept["x"].to_numpy() * 2)
         # By member, and within it in the order of storing.
