@@ -183,7 +183,9 @@ class Pool:
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
     ) -> pa.Table:
-        """Asks the agent about its objects: what the filter chooses of them, or figures over that, in order of storing.
+        """Asks the agent about its objects: what the filter chooses of them, or figures over that.
+
+        Rows come in the order of storing; of a pool on several members by member, in the order of their names.
 
         ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or

@@ -224,6 +224,26 @@ void fields(auto& way, Is<PeerCompute> auto& m) {
 }
 Status check(const PeerCompute& m) { return check_arguments(m.arguments); }
 
+void fields(auto& way, Is<PeerQuery> auto& m) {
+  way.begins("query of a member");
+  way(m.user, m.wait_ns, m.number, m.view);
+  object_at(way, m.query);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerQueryNext> auto& m) {
+  way.begins("request of a member for an answer's frame");
+  way(m.number, m.index, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+}
+
+void fields(auto& way, Is<PeerCancel> auto& m) {
+  way.begins("cancellation of a member");
+  way.choice(m.what, PeerCancel::What::computation, "what");
+  way(m.number);
+}
+
 void fields(auto& way, Is<PeerDeliver> auto& m) {
   way.begins("delivery of a member");
   way(m.delivery, m.rows, m.arrow, m.offer);

@@ -85,6 +85,10 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   EXPECT_EQ(checksum_of(PeerCompute{1000, 7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "b", "p", "r", "c", true, "plugin",
                                     "function", "row", "column", arguments}),
             0x7869271fu);
+  const BufferRef at{.region = 1, .generation = 2, .offset = 3, .length = 4};
+  EXPECT_EQ(checksum_of(PeerQuery{1000, 7, 8, 9, at, "p", "r*", "c*"}), 0x728797beu);
+  EXPECT_EQ(checksum_of(PeerQueryNext{8, 2, 9, at, "b"}), 0x1d6dab94u);
+  EXPECT_EQ(checksum_of(PeerCancel{PeerCancel::What::computation, 8}), 0x0de0ba31u);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 

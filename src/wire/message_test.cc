@@ -155,6 +155,16 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerDrop{1000, "hash:/p", "*", "c"}, kept).column_glob, "c");
   EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
   EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
+  const auto query = there_and_back(PeerQuery{1000, -1, 5, 6, at, "hash:/p", "r*", "c"}, kept);
+  EXPECT_EQ(query.view, 6u);
+  EXPECT_EQ(query.query.length, 9u);
+  EXPECT_EQ(query.row_glob, "r*");
+  const auto next = there_and_back(PeerQueryNext{5, 6, 7, at, "dpu1"}, kept);
+  EXPECT_EQ(next.delivery, 7u);
+  EXPECT_EQ(next.reader, "dpu1");
+  EXPECT_EQ(there_and_back(PeerCancel{PeerCancel::What::computation, 8}, kept).number, 8u);
+  PeerCancel unknown{};
+  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(2), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
   const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c"};
   PeerPut refused{};

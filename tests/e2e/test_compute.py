@@ -229,6 +229,27 @@ def test_an_owner_that_dies_during_a_call_is_said(group: Group) -> None:
         assert group.running["a"].process.poll() is None
 
 
+def test_a_program_that_goes_cancels_its_call_at_another_member(group: Group) -> None:
+    two_agents(group)
+    with group.connect("a") as session:
+        for step in range(8):
+            put(session, "hash:/p", f"step{step}", "x", np.zeros(10, np.float32))
+        row = next(f"step{step}" for step in range(8) if called_at(session.pool("hash:/p"), f"step{step}") == "b")
+    ask = (
+        "import offpath, sys; key = sys.argv[3:];"
+        "session = offpath.connect(sys.argv[1], **({'key_file': key[0]} if key else {}));"
+        "session.pool('hash:/p').compute('hostile.waits_until_cancelled', sys.argv[2], 'x', timeout=300)"
+    )
+    key = [str(group.key)] if group.key else []
+    program = subprocess.Popen([sys.executable, "-c", ask, group.address("a"), row, *key])
+    try:
+        assert until(lambda: group.running["b"].status()["computes"]["calling"] == 1, PATIENCE_S)
+    finally:
+        program.kill()
+        program.wait()
+    assert until(lambda: group.running["b"].status()["computes"]["calling"] == 0, PATIENCE_S)
+
+
 TRIGGER = """
 [[trigger]]
 pool = "hash:/t?replicas=2"
