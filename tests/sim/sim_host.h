@@ -77,10 +77,11 @@ class SimHost {
     return ticket;
   }
 
-  // The object's bytes: from the descriptor, or by way of a segment.
+  // The object's bytes: from the answer, from the descriptor, or by way of a segment.
   Result<std::vector<std::byte>> get(const std::string& row_key, const std::string& column_key, TimeNs wait_ns) {
     const TimeNs deadline = deadline_after(end_.now(), wait_ns + second_ns);
     OFP_ASSIGN(const wire::Got got, ask(wire::EntryKind::pool_get, wire::PoolGet{pool_, row_key, column_key, wait_ns}, deadline));
+    if (got.how == wire::Got::How::enclosed) return enclosed_;
     std::vector<std::byte> bytes(got.length);
     if (got.how == wire::Got::How::descriptor) {
       OFP_ASSIGN(const Fd fd, end_.take_descriptor(ticket_, deadline));
@@ -112,6 +113,8 @@ class SimHost {
     ticket_ = reply.ticket;
     wire::Got got{};
     OFP_TRY(wire::decode(reply.payload, got));
+    enclosed_.assign(got.bytes.begin(), got.bytes.end());
+    got.bytes = enclosed_;
     return got;
   }
 
@@ -120,7 +123,8 @@ class SimHost {
   std::uint32_t stream_ = 0;
   std::uint64_t charge_base_ = 0;
   std::string pool_;
-  std::uint64_t ticket_ = 0;  // of the last answer
+  std::uint64_t ticket_ = 0;          // of the last answer
+  std::vector<std::byte> enclosed_;  // in it
 
   struct Set {
     std::uint64_t rows = 0;
