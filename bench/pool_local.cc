@@ -17,6 +17,7 @@
 //   --threads-max 1    only what one thread does, for a profile
 #include <barrier>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -65,6 +66,8 @@ class Service final : public Store {
   // `threads` sets of keys; behind `lock`, if there is one.
   Service(std::size_t threads, bool collide, std::shared_ptr<mover::BufferCache> cache, std::size_t first_thread, bool locked)
       : cache_(std::move(cache)), pools_({}, cache_, [](std::uint64_t) { return true; }), first_(first_thread), locked_(locked) {
+    if (!pools_.admit(pool_name, user_, effects_)) std::abort();
+    effects_.clear();
     for (std::size_t thread = 0; thread < threads; ++thread) {
       Program program;
       for (const Key& key : keys_of(first_thread + thread, collide)) {
@@ -115,10 +118,12 @@ class Service final : public Store {
       effects_.clear();
       return absent && locked_ ? Status() : fail(Error::io, "a get was not answered");
     }
+    const std::uint64_t lease = given->got.lease;
+    effects_.clear();
+    if (lease == 0) return {};  // it came in the answer
     std::vector<std::byte>& release = release_;
     release.clear();
-    wire::encode(wire::Release{given->got.lease}, release);
-    effects_.clear();
+    wire::encode(wire::Release{lease}, release);
     pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::release), release}, now_, effects_);
     return {};
   }

@@ -26,8 +26,12 @@ def wanting(request):
         yield connected
 
 
+def table(agent: offpath.Agent) -> dict[str, int]:
+    return fetch_status(agent.http_address)["table"]
+
+
 def leases(agent: offpath.Agent) -> int:
-    return fetch_status(agent.http_address)["table"]["leases"]
+    return table(agent)["leases"]
 
 
 def until(reached) -> bool:
@@ -84,8 +88,9 @@ def test_what_is_not_wanted_any_more_is_given_back(name):
         pool = session.pool(stream.pool_name)
         wanted = pool.want(ROWS[0], "c")
         assert wanted.cancel()
+        assert until(lambda: table(agent)["waiting"] == 1)
         put(stream, ROWS[0])
-        assert until(lambda: leases(agent) == 1)
+        assert until(lambda: table(agent)["waiting"] == 0)
         session.poll()
         assert until(lambda: leases(agent) == 0)
         held = pool.want(ROWS[0], "c").result(PATIENCE_S)
