@@ -123,13 +123,12 @@ bool Dispatcher::poll(TimeNs now) {
     computes_.on_time(now, effects_);
     did = true;
   }
-  if (const std::uint64_t used = buffers_->used_bytes(); used < used_bytes_before_) {
-    used_bytes_before_ = used;
+  // Each batch gives a buffer back: who waits for none is not bothered with it.
+  const std::uint64_t free = mover_.memory_free();
+  if (free > std::exchange(free_bytes_before_, free)) {
     mover_.on_memory_freed(effects_);
-    pools_.on_time(now, effects_);
-    sifts_.on_time(now, effects_);
-  } else {
-    used_bytes_before_ = used;
+    if (pools_.waits_for_memory()) pools_.on_memory_freed(now, effects_);
+    if (sifts_.waits_for_memory()) sifts_.on_memory_freed(now, effects_);
   }
   mover_.drop_buffers(effects_);
   carry_out(now);
@@ -315,7 +314,10 @@ Result<std::vector<pool::QuerySource>> Dispatcher::choose(const std::string& poo
   return pools_.choose(pool, row_glob, column_glob, user);
 }
 
-void Dispatcher::put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done) {
+void Dispatcher::put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done) {
+  auto admitted = pools_.admit(place.pool, place.user, effects_);
+  if (!admitted) return done(tl::unexpected(std::move(admitted).error()));
+  place.pool = std::move(*admitted);
   const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
   const auto stored = pools_.put(place, std::move(frame), token, now, effects_);
   if (stored && *stored == mover::Stored::later) putting_.emplace(token, std::move(done));

@@ -74,8 +74,8 @@ class Dispatcher final : public channel::AgentEvents {
   // Of pools, for those who ask otherwise than by a channel, on the loop's thread and not from within an event.
   [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                               std::string_view column_glob, uid_t user);
-  // `done` may be called within the call, or later when all owners of the row have the object.
-  void put(const mover::Store::Place& place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done);
+  // The pool is made if it is not there. `done` may be called within the call, or later when all owners of the row have the object.
+  void put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done);
   [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
                                            uid_t user);
   [[nodiscard]] const std::shared_ptr<mover::BufferCache>& shared_buffers() const noexcept { return buffers_; }
@@ -107,7 +107,7 @@ class Dispatcher final : public channel::AgentEvents {
   class Stores final : public mover::Store {
    public:
     Stores(pool::Pools& pools, sift::SiftService& sifts) : pools_(pools), sifts_(sifts) {}
-    Status admit(const std::string& pool, uid_t user, mover::Effects& effects) override {
+    Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects) override {
       return sift::SiftService::is_own(pool) ? sifts_.admit(pool, user, effects) : pools_.admit(pool, user, effects);
     }
     Result<mover::Stored> put(const Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now, mover::Effects& effects) override {
@@ -163,7 +163,7 @@ class Dispatcher final : public channel::AgentEvents {
   std::uint64_t next_put_ = 1;
   CallFunctions functions_;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
-  std::uint64_t used_bytes_before_ = 0;
+  std::uint64_t free_bytes_before_ = 0;  // at the last poll
 };
 
 }  // namespace offpath::agent

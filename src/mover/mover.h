@@ -34,8 +34,10 @@ class Store {
     bool hidden;            // until the step has ended on all ranks
   };
   virtual ~Store() = default;
-  // May this user put objects there?
-  [[nodiscard]] virtual Status admit(const std::string& pool, uid_t user, Effects& effects) = 0;
+  // The name by which frames are put there, once for each stream: the pool's options are read here and at no put. An error: this
+  // user may not put objects there, or the name is none.
+  [[nodiscard]] virtual Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) = 0;
+  // `place.pool` is as admit said.
   [[nodiscard]] virtual Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) = 0;
   // For an update in place; Error::not_found names the keys.
   [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,

@@ -40,7 +40,6 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   }
   stream.id = open.stream;
   stream.name = open.name;
-  stream.pool = open.pool;
   stream.destination = open.destination;
   stream.rows_max = open.rows_max;
   stream.keep = open.keep;
@@ -49,7 +48,7 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   if (open.compression != Compression::none && open.destination != Destination::ipc && open.destination != Destination::ipc_page)
     return fail(Error::unsupported, "stream \"{}\": compression {} with destination {}; frames of ipc and ipc-page are compressed",
                 open.name, wire::compression_name(open.compression), wire::destination_name(open.destination));
-  OFP_TRY(store_.admit(stream.pool, channel.client.user, effects));
+  OFP_ASSIGN(stream.pool, store_.admit(std::string(open.pool), channel.client.user, effects));
   if (open.destination == Destination::native || open.destination == Destination::serialised) {
     stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
     return {};

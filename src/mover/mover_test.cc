@@ -17,9 +17,13 @@ namespace {
 // Keeps the newest frame, as a pool that keeps one does.
 class OneFrame final : public Store {
  public:
-  Status admit(const std::string&, uid_t, Effects&) override { return {}; }
+  Result<std::string> admit(const std::string& pool, uid_t, Effects&) override {
+    ++admitted;
+    return pool.substr(0, pool.find('?'));
+  }
   Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t, TimeNs, Effects&) override {
     row_keys.push_back(place.row_key);
+    pools.insert(place.pool);
     kept = std::move(frame);
     return Stored::now;
   }
@@ -31,6 +35,8 @@ class OneFrame final : public Store {
 
   FramePtr kept;
   std::vector<std::string> row_keys;
+  std::set<std::string> pools;
+  int admitted = 0;
 };
 
 class MoverTest : public testing::Test {
@@ -47,7 +53,7 @@ class MoverTest : public testing::Test {
     schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
     encoded = frame::encode(schema);
     wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows * 8, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = "s", .pool = "local:/s", .schema = encoded, .compression = compression};
+                          .rank = 0, .name = "s", .pool = "local:/s?overwrite=yes", .schema = encoded, .compression = compression};
     request(wire::EntryKind::open_stream, open);
     ASSERT_TRUE(charge > column_bytes || !failures.empty());
   }
@@ -126,6 +132,18 @@ TEST_F(MoverTest, RequestsWaitForThePullBeforeThem) {
   EXPECT_EQ(stored, ticket);
   EXPECT_EQ(store.row_keys, (std::vector<std::string>{"2", "3", "4", "5", "6"}));
   EXPECT_EQ(mover->counters().operations, 0u);
+}
+
+TEST_F(MoverTest, AStreamIsAdmittedOnceAndPutsByTheNameItWasTold) {
+  make(0);
+  for (int i = 0; i < 3; ++i) {
+    send(0, 1);
+    end_pull();
+  }
+  finish();
+  EXPECT_EQ(store.row_keys.size(), 3u);
+  EXPECT_EQ(store.admitted, 1);
+  EXPECT_EQ(store.pools, std::set<std::string>{"local:/s"});
 }
 
 TEST_F(MoverTest, TwoBuffersServeAStreamThatKeepsOneFrame) {

@@ -95,7 +95,7 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
     return fail_work(begun, {Error::too_large, fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)}, now, effects);
   // Before the function runs for nothing.
   if (begun.what->stores && !begun.get.of_member)
-    if (Status may = pools_.admit(begun.get.pool, begun.get.user, effects); !may)
+    if (auto may = pools_.admit(begun.get.pool, begun.get.user, effects); !may)
       return fail_work(begun, std::move(may).error(), now, effects);
   try_inputs(begun, now, effects);
 }
@@ -207,10 +207,12 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
     works_.erase(work.number);
     return;
   }
+  auto pool = pools_.admit(work.get.pool, work.get.user, effects);  // a trigger's may not be there yet
+  if (!pool) return fail_work(work, std::move(pool).error(), now, effects);
   work.state = Work::State::storing;
   work.storing = frames.size() + 1;  // so that it does not end within the loop
   for (std::size_t i = 0; i < frames.size(); ++i) {
-    const mover::Store::Place place{work.get.pool, what.result_row,
+    const mover::Store::Place place{*pool, what.result_row,
                                     result_column_of(what.result_column, work.copies->outputs[i].name, frames.size() == 1),
                                     work.get.user, 0, false};
     const auto stored = pools_.put(place, frames[i], work.token(), now, effects);

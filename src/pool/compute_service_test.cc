@@ -38,6 +38,7 @@ class ComputeServiceTest : public ::testing::Test {
     frame->buffer = *cache_->take(bytes.size(), 1000);
     frame->bytes = bytes.size();
     std::memcpy(frame->buffer.data(), bytes.data(), bytes.size());
+    ASSERT_TRUE(pools_.admit(pool, 1000, effects_));
     ASSERT_TRUE(pools_.put({pool, row, column, 1000, 0, false}, std::move(frame), 0, now_, effects_));
   }
   static wire::PoolCompute request(std::string_view row = "r", std::string_view column = "c", std::int64_t wait_ns = 0) {

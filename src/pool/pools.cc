@@ -37,7 +37,7 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   std::vector<PoolStatus> all;
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
-    const std::string text = known != definitions_.end() ? known->second.name.text() : held.name;
+    const std::string text = known != definitions_.end() ? known->second.text : held.name;
     all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }
@@ -47,12 +47,13 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
 // ---- which pools there are, and who has their rows
 
 Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
-  if (const auto known = definitions_.find(text); known != definitions_.end()) return &known->second;
+  const auto known = definitions_.find(text.substr(0, text.find('?')));
+  // Without options, or as members say it: nothing has to be compared.
+  if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
   OFP_ASSIGN(const PoolName name, parse_pool_name(text));
-  const auto known = definitions_.find(name.name);
   if (known == definitions_.end()) return nullptr;
   if (name.has_options && name.options != known->second.name.options)
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second.name.text());
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second.text);
   return &known->second;
 }
 
@@ -61,6 +62,7 @@ Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user
   if (known != nullptr) return known;
   Definition made;
   OFP_ASSIGN(made.name, parse_pool_name(text));
+  made.text = made.name.text();
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
@@ -94,7 +96,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.name.text(),
+    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.text,
              .owners = newcomers};
     start(std::move(tell), now, effects);
   }
@@ -230,9 +232,11 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   table_.on_time(now, effects);
   const bool freed = std::exchange(freed_seen_, table_.freed()) != table_.freed();
   next_ = never;
+  waits_for_budget_ = false;
   std::vector<std::uint64_t> ready;
   for (const auto& [number, put] : puts_)
-    if (freed || put.retry_at <= now || put.deadline <= now) ready.push_back(number);
+    if ((freed && put.waits_for_budget) || put.retry_at <= now || put.deadline <= now) ready.push_back(number);
+    else waits_for_budget_ |= put.waits_for_budget;
   for (const std::uint64_t number : ready) work(number, now, effects);
   ready.clear();
   for (const auto& [number, remote] : gets_)
@@ -247,6 +251,14 @@ void Pools::on_time(TimeNs now, Effects& effects) {
     if (each.offer != 0) due(each.offer_until);
 }
 
-TimeNs Pools::next_deadline() const noexcept { return std::min(next_, table_.next_deadline()); }
+void Pools::on_memory_freed(TimeNs now, Effects& effects) {
+  now_ = now;
+  admit_incoming(now, effects);
+}
+
+TimeNs Pools::next_deadline() const noexcept {
+  if (waits_for_budget_ && freed_seen_ != table_.freed()) return now_;  // a drop frees a budget even if readers hold the memory yet
+  return std::min(next_, table_.next_deadline());
+}
 
 }  // namespace offpath::pool

@@ -65,7 +65,7 @@ class Pools final : public mover::Store {
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects);
 
   // ---- Store
-  [[nodiscard]] Status admit(const std::string& pool, uid_t user, Effects& effects) override;
+  [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) override;
   [[nodiscard]] Result<mover::Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
                                           Effects& effects) override;
   [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
@@ -110,8 +110,10 @@ class Pools final : public mover::Store {
   void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
-  // Also when memory may have become free.
   void on_time(TimeNs now, Effects& effects);
+  // To be told when memory becomes free.
+  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
   [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
@@ -128,6 +130,7 @@ class Pools final : public mover::Store {
  private:
   struct Definition {
     PoolName name;
+    std::string text;                  // the name with its options, as members are told it
     std::vector<std::string> members;  // that live
     std::vector<std::string> before;   // those before the last change
   };
@@ -144,6 +147,7 @@ class Pools final : public mover::Store {
     std::uint64_t number = 0;       // of this process's puts
     std::vector<std::string> owners{};  // that are to have it
     std::set<std::string> done{}, asked{};
+    bool waits_for_budget = false;  // of its pool here
     TimeNs retry_at = never, deadline = never;
     Failure last{Error::timeout, "its owners did not answer in time"};
   };
@@ -283,7 +287,8 @@ class Pools final : public mover::Store {
   std::unordered_map<std::uint64_t, Asking> askings_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
-  std::uint64_t freed_seen_ = 0;
+  std::uint64_t freed_seen_ = 0;  // of the table
+  bool waits_for_budget_ = false;  // some put, or some object of another member
   TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
   std::map<std::string, std::uint64_t> reserved_;  // bytes on their way into pools
 

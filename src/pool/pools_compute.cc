@@ -61,7 +61,7 @@ std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, 
   const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, options_.ask_wait_ns);
   return ask({Asking::Kind::get, number, owner}, EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
              [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_,
-              text = definitions_.find(remote.get.pool)->second.name.text(), keys = remote.get.keys,
+              text = definitions_.find(remote.get.pool)->second.text, keys = remote.get.keys,
               what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
                wire::encode(wire::PeerCompute{user, wait_ns, number, memory.inbox, reader, text, keys.first, keys.second,
                                               what->stores, what->plugin, what->function, what->result_row,

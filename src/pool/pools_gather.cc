@@ -34,7 +34,7 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   const auto known = definitions_.find(made.pool);
   if (known == definitions_.end())
     return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)}, effects);
-  made.text = known->second.name.text();
+  made.text = known->second.text;
   const std::uint64_t number = next_number_++;
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
   std::vector<std::string> members = known->second.members;

@@ -81,7 +81,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     remote.asking = ask({Asking::Kind::get, number, candidate}, EntryKind::peer_get,
                         waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
                         inbox_bytes,
-                        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.name.text(),
+                        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text,
                          keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
                           wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
                         },
@@ -89,7 +89,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     return;
   }
   if (candidates.empty())
-    remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.name.text())};
+    remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
   if (!waits) return give_up();
   remote.tried.clear();
   due(remote.retry_at = now + options_.retry_ns);

@@ -47,7 +47,7 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
     ++moving_;
     Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-            .text = known->second.name.text(), .frame = held->frame, .moves = true, .drop_after = move.drop_after,
+            .text = known->second.text, .frame = held->frame, .moves = true, .drop_after = move.drop_after,
             .owners = std::move(move.to)};
     start(std::move(put), now, effects);
   }

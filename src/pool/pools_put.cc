@@ -10,52 +10,53 @@ using mover::AskedMemory;
 using mover::Stored;
 using wire::EntryKind;
 
-Status Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
+Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
   OFP_ASSIGN(const Definition* const definition, define(pool, user, true, effects));
-  return table_.admit(definition->name.name, user);
+  OFP_TRY(table_.admit(definition->name.name, user));
+  return definition->name.name;
 }
 
 Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
   now_ = now;
-  OFP_ASSIGN(const Definition* const definition, define(place.pool, place.user, true, effects));
+  const auto known = definitions_.find(place.pool);
+  if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
+  const Definition& definition = known->second;
   Put put{.place = place, .frame = std::move(frame), .token = token};
-  put.place.pool = definition->name.name;
-  if (!is_elsewhere(*definition)) {
+  if (!is_elsewhere(definition)) {
     put.number = next_number_++;  // or another put of these keys were taken for this one again
     Status status = put_here(put, now, effects);
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(std::move(status).error());
     put.owners = {self_};
   } else {
-    put.owners = owners(*definition, place.row_key);
+    put.owners = owners(definition, place.row_key);
   }
-  put.text = definition->name.text();
+  put.text = definition.text;
   start(std::move(put), now, effects);
   return Stored::later;
 }
 
 Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) {
-  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
-  if (definition != nullptr && is_elsewhere(*definition))
+  if (const auto known = definitions_.find(pool); known != definitions_.end() && is_elsewhere(known->second))
     return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
-  return table_.find(definition != nullptr ? definition->name.name : pool, row_key, column_key, user);
+  return table_.find(pool, row_key, column_key, user);
 }
 
 void Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
                      Effects& effects) {
   now_ = now;
-  const auto definition = find_definition(pool);
-  if (!definition || *definition == nullptr) return;
-  const Definition& known = **definition;
-  if (!is_elsewhere(known)) return table_.end_step(known.name.name, row_key, rank, ranks, now, effects);
-  start({.what = Put::What::step_end, .place = {known.name.name, row_key, "", table_.user_of(known.name.name), 0, false},
-         .text = known.name.text(), .rank = rank, .ranks = ranks, .owners = owners(known, row_key)},
+  const auto known = definitions_.find(pool);
+  if (known == definitions_.end()) return;
+  const Definition& definition = known->second;
+  if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
+  start({.what = Put::What::step_end, .place = {pool, row_key, "", table_.user_of(pool), 0, false},
+         .text = definition.text, .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
         now, effects);
 }
 
 // All members learn of a pool when it is made, so that they agree where its rows lie.
 void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
-  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}, .text = definition.name.text()};
+  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}, .text = definition.text};
   for (const std::string& member : alive_)
     if (member != self_) tell.owners.push_back(member);
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
@@ -75,6 +76,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   if (at == puts_.end()) return;
   Put& put = at->second;
   put.retry_at = never;
+  put.waits_for_budget = false;
   if (put.owners.empty() && put.what != Put::What::definition) {
     put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", put.text)};
     put.retry_at = now + options_.retry_ns;
@@ -88,8 +90,11 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     }
     Status status = put_here(put, now, effects);
     if (status) put.done.insert(owner);
-    else if (may_pass(status.error().code)) put.last = std::move(status).error();  // tried again when bytes become free
-    else return finish(number, std::move(status), effects);
+    else if (!may_pass(status.error().code)) return finish(number, std::move(status), effects);
+    else {
+      waits_for_budget_ = put.waits_for_budget = true;  // until bytes of a pool become free
+      put.last = std::move(status).error();
+    }
   }
   const bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);

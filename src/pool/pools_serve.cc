@@ -112,8 +112,10 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
   if (!incoming.member_pool.empty()) {
     Status room = table_.may_put(incoming.place, incoming.bytes + reserved_[incoming.place.pool], incoming.id);
     if (!room && (room.error().code == Error::would_block ||
-                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.bytes, incoming.id))))
+                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.bytes, incoming.id)))) {
+      waits_for_budget_ = true;
       return false;
+    }
     if (!room) return tl::unexpected(std::move(room).error());
   }
   const std::uint64_t number = next_number_++;

@@ -31,7 +31,7 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
     case EntryKind::peer_define: {
       wire::PeerDefine definition{};
       OFP_TRY(wire::decode(request.payload, definition));
-      OFP_TRY(admit(std::string(definition.pool), static_cast<uid_t>(definition.user), effects));
+      OFP_ASSIGN([[maybe_unused]] const Pool* const defined, define(definition.pool, static_cast<uid_t>(definition.user), effects));
       effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{0}});
       return {};
     }

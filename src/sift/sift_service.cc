@@ -135,10 +135,10 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   return by_name_.emplace(made->name, std::move(made)).first->second.get();
 }
 
-Status SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
-  auto made = define(pool, user, effects);
-  if (!made) return tl::unexpected(std::move(made).error());
-  return {};
+// The name with all its settings: by it a pool that was dropped meanwhile is made again.
+Result<std::string> SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
+  OFP_ASSIGN(const Pool* const made, define(pool, user, effects));
+  return made->text;
 }
 
 Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
@@ -263,6 +263,7 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
     case Work::Kind::publish: case Work::Kind::flush: return;
   }
   carry_out(*done.pool, now, effects);
+  forget_dropped();
 }
 
 void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects) {
@@ -271,9 +272,13 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   const Work& done = node.mapped();
   Status status;
   if (!answer) status = tl::unexpected(answer.error());
-  if (done.kind == Work::Kind::flush) return flushed(done.token, status, effects);
+  if (done.kind == Work::Kind::flush) {
+    flushed(done.token, status, effects);
+    return forget_dropped();
+  }
   done.pool->sift->on_published(done.token, status, now, pending_);
   carry_out(*done.pool, now, effects);
+  forget_dropped();
 }
 
 void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
@@ -281,7 +286,6 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 }
 
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
-  if (!dropped_.empty()) forget_dropped();
   pull_waiting(now, effects);
   for (const auto& [name, pool] : by_name_) {
     if (pool->sift->next_deadline() > now) continue;
@@ -315,6 +319,7 @@ void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Ef
     pool->sift->on_offer_gone(token, now, pending_);
     carry_out(*pool, now, effects);
   }
+  forget_dropped();
 }
 
 }  // namespace offpath::sift

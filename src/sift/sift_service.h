@@ -44,7 +44,7 @@ class SiftService {
   void on_members(std::vector<std::string> alive) { alive_ = std::move(alive); }
 
   // ---- of a program's streams (mover::Store)
-  [[nodiscard]] Status admit(const std::string& pool, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
   // Done later, by a StoredEffect with the token: when the frame's rows are this agent's responsibility.
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
                                           mover::Effects& effects);
@@ -61,6 +61,9 @@ class SiftService {
   void on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
+  // To be told when memory becomes free.
+  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, mover::Effects& effects) { pull_waiting(now, effects); }
 
   struct PoolStatus {
     std::string name, text;
