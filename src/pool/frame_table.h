@@ -19,6 +19,7 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/object_record.h"
 #include "pool/pool_name.h"
 #include "pool/query_run.h"
 
@@ -31,12 +32,6 @@ using mover::FramePtr;
 struct FrameTableCounters {
   std::uint64_t pools = 0, frames = 0, bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0, waiting = 0, leases = 0;
   std::uint64_t written_bytes = 0;
-};
-
-// The same put again, from a member whose answer was lost, does nothing. {0, 0}: one that nobody repeats.
-struct PutId {
-  std::uint64_t writer = 0, number = 0;
-  bool operator==(const PutId&) const = default;
 };
 
 class FrameTable {
