@@ -159,6 +159,13 @@ std::uint64_t Mover::memory_free() const noexcept {
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
 }
 
+std::uint64_t Mover::memory_lacking() const {
+  if (hungry_.empty()) return 0;
+  const Stream& first = *hungry_.front();
+  const std::uint64_t required = first.wanted - std::min(first.wanted, first.granted), free = memory_free_for(first.channel->client.user);
+  return required - std::min(required, free);
+}
+
 std::uint64_t Mover::memory_free_for(uid_t user) const {
   if (options_.user_bytes_max >= options_.memory_bytes_max) return memory_free();
   const auto own = accounts_.find(user);

@@ -11,6 +11,13 @@ namespace {
 
 constexpr TimeNs rest_ns = second_ns;
 constexpr std::size_t changes_max = 1024;  // of one job
+constexpr std::size_t held_max = 1024;     // looked through when there are more
+
+void describe(ObjectRecord& record, const mover::Frame& frame) {
+  record.bytes = frame.bytes;
+  record.rows = frame.rows;
+  record.arrow = frame.arrow;
+}
 
 class OnDisk final : public mover::Unread {
  public:
@@ -50,12 +57,9 @@ RecordPtr Disk::record_of(const mover::Frame& unread) noexcept {
   return on_disk != nullptr ? on_disk->record() : nullptr;
 }
 
-std::uint64_t Disk::write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects) {
-  record.number = next_file_++;
-  record.bytes = frame->bytes;
-  record.rows = frame->rows;
-  record.arrow = frame->arrow;
-  const std::uint64_t token = next_token(), number = record.number;
+void Disk::write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects) {
+  describe(record, *frame);
+  const std::uint64_t token = next_token();
   const auto outcome = std::make_shared<Result<RecordPtr>>();
   writings_.emplace(token, Writing{outcome, std::move(written)});
   ++counters_.writing;
@@ -64,12 +68,13 @@ std::uint64_t Disk::write(ObjectRecord record, FramePtr frame, bool lasting, Wri
                                        frame.reset();
                                        return {};
                                      }});
-  return number;
 }
 
 void Disk::read(const FramePtr& unread, Read done, Effects& effects) {
   const RecordPtr record = record_of(*unread);
   OFP_ASSERT(record != nullptr);
+  if (const auto held = held_.find(record->number); held != held_.end())
+    if (FramePtr frame = held->second.lock()) return done(std::move(frame), effects);
   if (const auto asked = reading_files_.find(record->number); asked != reading_files_.end()) {
     readings_.at(asked->second).done.push_back(std::move(done));
     return;
@@ -148,11 +153,13 @@ void Disk::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
   if (status) {
     ++counters_.read;
     counters_.read_bytes += (*node.mapped().outcome)->bytes;
+    if (held_.size() >= held_max) std::erase_if(held_, [](const auto& each) { return each.second.expired(); });
+    held_.insert_or_assign(node.mapped().file, *node.mapped().outcome);
   } else if (status.error().code == Error::io) {
     ++counters_.corrupt;
   }
   for (const Read& done : node.mapped().done)
-    done(status ? Result<FramePtr>(*node.mapped().outcome) : Result<FramePtr>(tl::unexpected(status.error())), now, effects);
+    done(status ? Result<FramePtr>(*node.mapped().outcome) : Result<FramePtr>(tl::unexpected(status.error())), effects);
 }
 
 Result<std::vector<RecordPtr>> Disk::scan() {
@@ -167,10 +174,7 @@ Result<std::vector<RecordPtr>> Disk::scan() {
 }
 
 Result<RecordPtr> Disk::write_now(ObjectRecord record, const mover::Frame& frame) {
-  record.number = next_file_++;
-  record.bytes = frame.bytes;
-  record.rows = frame.rows;
-  record.arrow = frame.arrow;
+  describe(record, frame);
   return store_->write(std::move(record), frame.buffer.bytes(), true);
 }
 

@@ -29,14 +29,16 @@ struct DiskCounters {
 class Disk {
  public:
   using Written = std::function<void(Result<RecordPtr> record, TimeNs now, Effects& effects)>;
-  using Read = std::function<void(Result<FramePtr> frame, TimeNs now, Effects& effects)>;
+  using Read = std::function<void(Result<FramePtr> frame, Effects& effects)>;
 
   Disk(std::shared_ptr<ObjectStore> store, std::shared_ptr<mover::BufferCache> buffers)
       : store_(std::move(store)), buffers_(std::move(buffers)) {}
 
-  // The record's number is given here: what is asked for later has a larger one.
-  std::uint64_t write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
-  // Of one that unread() made. Those who ask for the same at a time get the same.
+  // Numbers grow: of two objects with the same keys the larger one is the newer.
+  [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
+  // Of the record, its number and whose and where it is; the rest is the frame's.
+  void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
+  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it.
   void read(const FramePtr& unread, Read done, Effects& effects);
   [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
   [[nodiscard]] static RecordPtr record_of(const mover::Frame& unread) noexcept;
@@ -83,6 +85,7 @@ class Disk {
   std::unordered_map<std::uint64_t, Writing> writings_;  // by token, as readings_
   std::unordered_map<std::uint64_t, Reading> readings_;
   std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;  // file -> token
+  std::unordered_map<std::uint64_t, std::weak_ptr<mover::Frame>> held_;  // by file: what was read and may be held yet
   std::vector<Change> changes_;
   bool changing_ = false;
   std::uint64_t change_token_ = 0;

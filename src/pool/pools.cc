@@ -11,13 +11,21 @@ namespace offpath::pool {
 using mover::FailEffect;
 using wire::EntryKind;
 
-Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room)
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+             std::function<std::uint64_t()> wanted)
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+      intake_(buffers_, room, [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
+  if (!options_.store) return;
+  const auto wanted_here = [this, room, wanted = std::move(wanted)] {
+    const std::uint64_t elsewhere = wanted ? wanted() : 0;
+    return waiting_.empty() || room(waiting_.front().bytes) ? elsewhere : std::max(elsewhere, waiting_.front().bytes);
+  };
+  table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
+  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
 }
 
 void Pools::set_self(std::string name, std::uint64_t process) {
@@ -38,7 +46,7 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
-    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, text.substr(std::min(text.size(), held.name.size() + 1)),
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }
   return all;
@@ -63,6 +71,8 @@ Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user
   Definition made;
   OFP_ASSIGN(made.name, parse_pool_name(text));
   made.text = made.name.text();
+  if (made.name.options.spill != Spill::off && !has_disk())
+    return fail(Error::unsupported, "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
@@ -92,7 +102,8 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   alive_ = std::move(alive);
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
-    definition.before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    if (joining_until_ == never) definition.before = std::move(before);
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
@@ -100,7 +111,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
              .owners = newcomers};
     start(std::move(tell), now, effects);
   }
-  plan_moves(anew);
+  if (joining_until_ == never) plan_moves(anew);
   for (auto& [number, put] : puts_) {
     if (put.what != Put::What::definition && !put.moves) {
       const auto at = definitions_.find(put.place.pool);
@@ -243,7 +254,12 @@ void Pools::on_time(TimeNs now, Effects& effects) {
     if (remote.asking == 0 && (remote.retry_at <= now || remote.get.deadline <= now)) ready.push_back(number);
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
+  if (now >= joining_until_) {
+    joining_until_ = never;
+    plan_moves({});
+  }
   start_moves(now, effects);
+  due(joining_until_);
   for (const auto& [number, put] : puts_) due(std::min(put.retry_at, put.deadline));
   for (const auto& [number, remote] : gets_)
     if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));

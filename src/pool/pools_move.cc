@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/log.h"
 #include "pool/placement.h"
 #include "pool/pools.h"
 
@@ -46,11 +47,32 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
     const auto held = table_.held(move.pool, move.keys);
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
     ++moving_;
-    Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-            .text = known->second.text, .frame = held->frame, .moves = true, .drop_after = move.drop_after,
-            .owners = std::move(move.to)};
-    start(std::move(put), now, effects);
+    if (!held->frame->unread) {
+      start_move(move, held->frame, now, effects);
+      continue;
+    }
+    table_.read_back(held->frame, deadline_after(now, options_.put_wait_ns),
+                     [this, move](Result<FramePtr> read, Effects& then) {
+                       if (read) return start_move(move, *read, now_, then);
+                       log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
+                       --moving_;
+                       due(now_);
+                     },
+                     effects);
   }
+}
+
+void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects) {
+  const auto known = definitions_.find(move.pool);
+  const auto held = table_.held(move.pool, move.keys);
+  if (known == definitions_.end() || !held) {  // dropped while it was read back
+    --moving_;
+    return due(now);
+  }
+  Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
+          .text = known->second.text, .frame = std::move(frame), .moves = true, .drop_after = move.drop_after,
+          .recovered = table_.is_recovered(move.pool, move.keys), .owners = move.to};
+  start(std::move(put), now, effects);
 }
 
 }  // namespace offpath::pool

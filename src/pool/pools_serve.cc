@@ -58,7 +58,10 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   incoming.from = put.object;
   incoming.offer_until = deadline_after(now, offer_wait_ns);
   ++counters_.served_puts;
-  if (put.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) {
+  // What this agent found on its disk when it started may be older than what lived on elsewhere.
+  const FrameTable::Keys keys{incoming.place.row_key, incoming.place.column_key};
+  const bool is_older = table_.is_recovered(incoming.place.pool, keys) && !put.recovered && definition->name.options.overwrite;
+  if (put.moved && !is_older && table_.holds(incoming.place.pool, keys)) {
     if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
     effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
     return {};
@@ -118,6 +121,10 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     }
     if (!room) return tl::unexpected(std::move(room).error());
   }
+  if (!incoming.member_pool.empty() && table_.is_durable(incoming.place.pool) && table_.disk()->rests(now)) {
+    due(table_.disk()->rests_until());
+    return false;
+  }
   const std::uint64_t number = next_number_++;
   const std::uint64_t token = mover::token_of(mover::Service::peers, number);
   OFP_ASSIGN(const Intake::Begun begun,
@@ -146,6 +153,8 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   FramePtr frame = std::move(*object);
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
+  if (!incoming.member_pool.empty() && table_.is_durable(incoming.place.pool))
+    return keep_arrived(std::move(incoming), std::move(frame), effects);
   if (!incoming.member_pool.empty()) {
     taking_moved_ = incoming.moved;
     Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
