@@ -93,7 +93,9 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "stored", "credit"], streams),
-        table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools),
+        table_of(
+            "pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Pools on disk: agents that are killed, stopped and started again, budgets smaller than what is put, disks that are full or corrupt."""
+"""Pools on disk: agents killed, stopped and started again, budgets smaller than what is put, disks full or corrupt."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def spill(tmp_path: Path) -> Path:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir(mode=0o700)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", place], capture_output=True, text=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", place]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
     yield place
@@ -230,7 +231,7 @@ def test_directories_that_others_could_use_are_refused(tmp_path: Path) -> None:
 
 def test_without_a_directory_such_a_pool_is_refused(tmp_path: Path) -> None:
     with agent(tmp_path) as running, connect(running) as session:
-        with pytest.raises(offpath.Unsupported, match="agent.spill_directory"):
+        with pytest.raises(offpath.Unsupported, match=r"agent\.spill_directory"):
             session.pool("local:/p?spill=on").create()
         assert "disk" not in running.status()
 
@@ -304,4 +305,6 @@ def test_what_was_put_while_a_member_was_away_is_not_undone_by_its_disk(group: G
     assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
     with group.connect("b") as session:
         at_b = session.pool(pool)
-        assert until(lambda: all(at_b.get_bytes(f"row{row}", timeout=PATIENCE_S).to_pybytes() == b"new" for row in range(10)), PATIENCE_S)
+        assert until(
+            lambda: all(bytes(at_b.get_bytes(f"row{row}", timeout=5)) == b"new" for row in range(10)), PATIENCE_S
+        )
