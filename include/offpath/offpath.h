@@ -80,6 +80,7 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
+typedef struct ofp_want ofp_want;   /* an object that was asked for and may not be there yet */
 typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
 
 /* ---- library -------------------------------------------------------------------------------- */
@@ -250,6 +251,19 @@ OFP_API int ofp_frame_is_arrow(const ofp_frame *frame); /* the bytes are an Arro
 OFP_API int ofp_frame_mapped(const ofp_frame *frame);   /* the agent's own pages */
 OFP_API void ofp_frame_release(ofp_frame *frame);
 
+/* Asks for an object and returns at once; any number may be wanted at a time, of one object too. `wait_ns` is as of
+ * ofp_pool_get: how long it may take to come, after which the want is over with OFP_TIMEOUT and what is missing. */
+OFP_API int ofp_pool_want(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
+                          int64_t wait_ns, ofp_want **want, ofp_error *error);
+/* Once the want is over: its object as of ofp_pool_get, given once, or why it has not come. OFP_WOULD_BLOCK: it is not over
+ * within `wait_ns`, and goes on. One thread at a time for each want. */
+OFP_API int ofp_want_wait(ofp_want *want, int64_t wait_ns, ofp_frame **frame, ofp_error *error);
+/* One of the channel's wants that is over: for the thread that calls back whoever asked. It is the same one until it was waited
+ * for or freed. OFP_WOULD_BLOCK: none is within `wait_ns`. OFP_NOT_FOUND: nothing is wanted. */
+OFP_API int ofp_want_next(ofp_channel *channel, int64_t wait_ns, ofp_want **want, ofp_error *error);
+/* Also before its end: what comes then is given back. */
+OFP_API void ofp_want_free(ofp_want *want);
+
 typedef struct ofp_entry {
   const char *row_key, *column_key;
   uint64_t bytes, rows, sequence; /* sequence: order of storing */
@@ -285,8 +299,8 @@ OFP_API void ofp_query_free(ofp_query *answer); /* also before its end */
 OFP_API int ofp_sift_elements(ofp_channel *channel, const char *pool, int64_t wait_ns, uint32_t *elements, ofp_error *error);
 /* Returns when all that was stored before is in its tracks; OFP_TIMEOUT: not by then. */
 OFP_API int ofp_sift_flush(ofp_channel *channel, const char *pool, int64_t wait_ns, ofp_error *error);
-/* The tracks of one element: those of `count` ascending identifiers (at most 512), or all of them if `identifiers` is NULL;
- * with steps from `first_step` to `last_step`. An Arrow IPC stream of one batch: the step, then the pool's columns.
+/* The tracks of `count` ascending identifiers (at most 512) which are of one element, whatever `element` says; or all of an
+ * element if `identifiers` is NULL; with steps from `first_step` to `last_step`. An Arrow IPC stream of one batch: the step, then the pool's columns.
  * OFP_NOT_FOUND: there are none. */
 OFP_API int ofp_sift_tracks(ofp_channel *channel, const char *pool, uint32_t element, const uint64_t *identifiers, uint32_t count,
                             int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame **frame, ofp_error *error);

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -62,6 +63,7 @@ struct Release {
   void operator()(ofp_stream* stream) const noexcept { (void)ofp_stream_close(stream, 1'000'000'000, nullptr); }
   void operator()(ofp_frame* frame) const noexcept { ofp_frame_release(frame); }
   void operator()(ofp_listing* listing) const noexcept { ofp_listing_free(listing); }
+  void operator()(ofp_want* want) const noexcept { ofp_want_free(want); }
 };
 template <class Handle>
 using Owned = std::unique_ptr<Handle, Release>;
@@ -82,9 +84,30 @@ class Frame {
 
  private:
   friend class Channel;
+  friend class Want;
   Frame(detail::SharedChannel channel, ofp_frame* frame) : channel_(std::move(channel)), frame_(frame) {}
   detail::SharedChannel channel_;
   detail::Owned<ofp_frame> frame_;
+};
+
+// An object that was asked for and may not be there yet. Destroyed before, it is wanted no more.
+class Want {
+ public:
+  // Nothing if it is not over by then. The object is given once; Error::code() is OFP_TIMEOUT when the want's own time is over.
+  [[nodiscard]] std::optional<Frame> wait(Wait wait = forever) {
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    const int code = ofp_want_wait(want_.get(), wait.count(), &frame, &error);
+    if (code == OFP_WOULD_BLOCK) return std::nullopt;
+    if (code != OFP_OK) throw Error(error);
+    return Frame(channel_, frame);
+  }
+
+ private:
+  friend class Channel;
+  Want(detail::SharedChannel channel, ofp_want* want) : channel_(std::move(channel)), want_(want) {}
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_want> want_;
 };
 
 struct Entry {
@@ -153,6 +176,14 @@ class Channel {
       return ofp_pool_get(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &frame, error);
     });
     return Frame(channel_, frame);
+  }
+  // Asks for it and returns at once. `wait` is how long it may take to come.
+  [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
+    ofp_want* want = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &want, error);
+    });
+    return Want(channel_, want);
   }
   // Objects whose keys match the patterns, in the order of storing.
   [[nodiscard]] std::vector<Entry> list(const std::string& pool, const Key& patterns = {"*", "*"},

@@ -60,6 +60,29 @@ class Segment {
   std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_;
 };
 
+// An object that is asked for. Its address tells it from others.
+class Want {
+ public:
+  explicit Want(ofp_want* want) : want_(want, ofp_want_free) {}
+  [[nodiscard]] std::uintptr_t key() const { return reinterpret_cast<std::uintptr_t>(want_.get()); }
+  // Once it is over.
+  [[nodiscard]] Frame take() const {
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_want_wait(want_.get(), 0, &frame, &error);
+    }
+    check(code, error);
+    return Frame(frame);
+  }
+  void free() { want_.reset(); }
+
+ private:
+  std::unique_ptr<ofp_want, void (*)(ofp_want*)> want_;
+};
+
 // Memory announced for as long as this lives; the array is kept alive too.
 class Range {
  public:
@@ -193,6 +216,33 @@ class Channel {
       return ofp_pool_get(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, &frame, error);
     });
     return Frame(frame);
+  }
+  [[nodiscard]] Want pool_want(const std::string& pool, const std::string& row, const std::string& column, const Seconds& timeout) const {
+    ofp_want* want = nullptr;
+    ofp_error error{};
+    const ChannelHandle channel = handle();
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_pool_want(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, &want, &error);
+    }
+    check(code, error);
+    return Want(want);
+  }
+  // The key of a want that is over, none if there is none by then.
+  [[nodiscard]] std::optional<std::uintptr_t> want_next(double timeout) const {
+    const ChannelHandle channel = handle();
+    ofp_want* want = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_want_next(channel.get(), static_cast<std::int64_t>(timeout * 1e9), &want, &error);
+    }
+    if (code == OFP_WOULD_BLOCK) return std::nullopt;
+    check(code, error);
+    return reinterpret_cast<std::uintptr_t>(want);
   }
   [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob, double timeout) const {
     const ChannelHandle channel = handle();
@@ -335,6 +385,7 @@ void bind_channel(nb::module_& module) {
       .def_prop_ro("is_arrow", [](const Frame& frame) { return ofp_frame_is_arrow(frame.get()) != 0; })
       .def_prop_ro("mapped", [](const Frame& frame) { return ofp_frame_mapped(frame.get()) != 0; })
       .def_prop_ro("address", [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
+  nb::class_<Want>(module, "Want").def_prop_ro("key", &Want::key).def("take", &Want::take).def("free", &Want::free);
   nb::class_<Query>(module, "Query").def("next", &Query::next, nb::sig("def next(self) -> Frame | None"));
   nb::class_<Segment>(module, "Segment", nb::type_slots(segment_slots))
       .def_prop_ro("nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); });
@@ -355,6 +406,8 @@ void bind_channel(nb::module_& module) {
       .def("alloc", &Channel::alloc, nb::arg("nbytes"))
       .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership)
       .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
+      .def("pool_want", &Channel::pool_want, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
+      .def("want_next", &Channel::want_next, nb::arg("timeout"))
       .def("pool_list", &Channel::pool_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("timeout"))
       .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,6 +118,24 @@ class Pool:
         """
         native = self.session._native.pool_get(self.name, row, column, timeout)
         return Frame(native, f"object ({row}, {column}) of pool {self.name}")
+
+    def want(
+        self,
+        row: str,
+        column: str = "",
+        callback: Callable[[Future[Frame]], object] | None = None,
+        timeout: float | None = None,
+    ) -> Future[Frame]:
+        """Asks for the object and returns at once, whether it is there or not; any number may be wanted at a time.
+
+        The future has the frame when it has come, or Timeout, with what is missing, after ``timeout`` seconds. The
+        ``callback`` is called with the future then, in a thread of the session's: it is to be short. In asyncio:
+        ``await asyncio.wrap_future(pool.want("step7"))``. Cancelling it, and closing the session, ends the want.
+        """
+        future = self.session._wants.want(self.name, row, column, timeout)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
 
     def get(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.Table:
         """The object as a table over the agent's pages. Raises like ``get_frame``; SchemaError if it is no Arrow."""

@@ -14,6 +14,7 @@ from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
 from .tracks import Tracks
 from .waiters import Waiters
+from .wants import Wants
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Session:
     def __init__(self, native: Channel) -> None:
         self._native = native
         self._waiters = Waiters(self)
+        self._wants = Wants(self)
         self._bytes_streams: dict[tuple[str, bool], Stream] = {}
 
     def stream(
@@ -177,6 +179,7 @@ class Session:
 
     def close(self) -> None:
         """Waits for the leases, at most a second, and ends the session. Tables that were read stay valid."""
+        self._wants.close()
         self._native.close()
 
     def __enter__(self) -> Session:

@@ -48,7 +48,7 @@ class Tracks:
     def track(self, identifier: int, first_step: int = STEP_MIN, last_step: int = STEP_MAX,
               timeout: float = SHORT_S) -> pa.Table:  # fmt: skip
         """One particle through time, in the order of steps. Raises NotFound."""
-        return self._read(identifier & (self.elements - 1), [identifier & MASK], first_step, last_step, timeout).table()
+        return self._read(0, [identifier & MASK], first_step, last_step, timeout).table()
 
     def tracks(self, identifiers: Iterable[int], first_step: int = STEP_MIN, last_step: int = STEP_MAX,
                timeout: float = SHORT_S) -> pa.Table:  # fmt: skip
@@ -122,6 +122,7 @@ class Tracks:
     def _read(
         self, element: int, identifiers: list[int] | None, first_step: int, last_step: int, timeout: float
     ) -> Frame:
+        # The agent knows the element of identifiers.
         native = self.session._native.sift_tracks(self.name, element, identifiers, first_step, last_step, timeout)
         return Frame(native, f"tracks of {self.name}")
 

@@ -231,7 +231,7 @@ void Agent::publish(TimeNs now) {
   status->mover = dispatcher_->mover().counters();
   status->buffers = dispatcher_->buffers().counters();
   status->used_bytes = dispatcher_->buffers().used_bytes();
-  status->free_bytes = dispatcher_->mover().memory_free();
+  status->free_bytes = dispatcher_->mover().memory_free_for_programs();
   status->table = dispatcher_->pools().table().counters();
   status->remote_pools = dispatcher_->pools().counters();
   status->pools = dispatcher_->pools().pools();

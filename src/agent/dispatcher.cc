@@ -40,7 +40,8 @@ bool is_of_peer(EntryKind kind) noexcept {
 
 bool is_of_pool(EntryKind kind) noexcept {
   return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
-         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::release;
+         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::push_lease ||
+         kind == EntryKind::release;
 }
 
 bool is_of_queries(const Entry& request) noexcept {
@@ -49,19 +50,32 @@ bool is_of_queries(const Entry& request) noexcept {
          (kind == EntryKind::release && pool::QueryService::is_own(request));
 }
 
+constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
+
+DispatcherOptions with_limits(DispatcherOptions options) {
+  options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
+  return options;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
-    : options_(options),
+    : options_(with_limits(options)),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
+      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
       queries_(options.queries, buffers_,
                [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
                  return pools_.choose(pool, rows, columns, user);
+               },
+               [this](std::uint64_t channel, std::uint64_t ticket, const mover::FramePtr& frame, mover::Effects& effects) {
+                 pool::FrameTable::Get get;
+                 get.channel = channel;
+                 get.ticket = ticket;
+                 pools_.answer(get, frame, effects);
                }),
-      sifts_(options.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
-      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
+      sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       mover_(options.mover, buffers_, stores_) {}
 
 Dispatcher::~Dispatcher() = default;
@@ -186,14 +200,14 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
   else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
-  else pools_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else pools_.on_transfer(token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
 }
 
 // So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
 std::uint64_t Dispatcher::memory_wanted() const {
-  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free();
+  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
   return std::max(free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking());
 }
 
@@ -267,6 +281,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
+  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
   sifts_.on_members(alive);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);
@@ -414,7 +429,7 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
-              got.how = wire::Got::How::needs_segment;  // the host names one, and asks again
+              got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease
               end->reply(ReplyKind::got, over.ticket, got);
             } else {
               end->reply_failure(over.ticket, wire::any_reply, status.error());

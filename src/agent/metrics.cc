@@ -130,6 +130,7 @@ void add_services(Families& families, const AgentStatus& status) {
   families.counter("pool_served_bytes_total", "Bytes of both.", remote.served_bytes);
   families.counter("pool_retries_total", "Puts that were tried again, because a member did not answer or had no room.", remote.retries);
   families.counter("pool_moved_rows_total", "Rows given to other owners because members came or went.", remote.moved_rows);
+  families.counter("pool_moves_failed_total", "Of these, attempts that failed; they are made again.", remote.failed_moves);
   families.gauge("pool_puts_waiting", "Puts that not all owners have yet.", remote.puts_waiting);
   families.gauge("pool_pulls_waiting", "Objects of other members for which there is no room yet.", remote.pulls_waiting);
   families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);

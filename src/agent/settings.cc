@@ -405,7 +405,6 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.queries.query.step_bytes = std::min(options.queries.query.step_bytes, options.queries.query.memory_bytes_max / 4);
   options.queries.running_max = static_cast<std::size_t>(config.integer("queries.running_max"));
   options.queries.open_max = static_cast<std::size_t>(config.integer("queries.open_max"));
-  options.queries.leases_max = options.pools.table.leases_max;
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");

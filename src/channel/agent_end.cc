@@ -318,7 +318,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
       return {};
     case EntryKind::open_stream: case EntryKind::close_stream: case EntryKind::send: case EntryKind::move:
     case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
-    case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::release:
+    case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::push_lease: case EntryKind::release:
     case EntryKind::member_table: case EntryKind::peer_put: case EntryKind::peer_get: case EntryKind::peer_deliver:
     case EntryKind::peer_piece: case EntryKind::sift_flush: case EntryKind::peer_flush: case EntryKind::sift_tracks:
     case EntryKind::peer_tracks: case EntryKind::sift_info:

@@ -234,27 +234,21 @@ Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
   return {};
 }
 
-Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
-  Lock lock(mutex_);
-  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, deadline));
-  awaited_.emplace(ticket, std::nullopt);
-  const auto forget = [&] { awaited_.erase(ticket); };
+Result<Reply> unfailed(Reply reply) {
+  wire::Failed failed{};
+  if (reply.kind != wire::ReplyKind::failed) return reply;
+  OFP_TRY(wire::decode(reply.payload, failed));
+  return tl::unexpected(Failure{failed.code, std::string(failed.message)});
+}
+
+// Until `there` says so or the time is over.
+template <class There>
+Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
   const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
   while (true) {
-    if (auto status = drain_replies(); !status) {
-      forget();
-      return tl::unexpected(std::move(status).error());
-    }
-    if (auto& reply = awaited_[ticket]) {
-      Reply taken = std::move(*reply);
-      forget();
-      wire::Failed failed{};
-      if (taken.kind != wire::ReplyKind::failed) return taken;
-      OFP_TRY(wire::decode(taken.payload, failed));
-      return tl::unexpected(Failure{failed.code, std::string(failed.message)});
-    }
+    OFP_TRY(drain_replies());
+    if (there()) return {};
     if (const TimeNs time = now(); time >= deadline) {
-      forget();
       return fail(Error::timeout, "the agent has not answered in time");
     } else if (time < spin_until) {
       lock.unlock();
@@ -264,20 +258,51 @@ Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
     }
     ask_wake(0, WakeWord::replies, replies_.position());
     if (load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
-    if (auto status = sleep(lock, deadline); !status) {
-      forget();
-      return tl::unexpected(std::move(status).error());
-    }
+    OFP_TRY(sleep(lock, deadline));
   }
+}
+
+Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, deadline));
+  awaited_.emplace(ticket, std::nullopt);
+  const Status awaited = await_replies(lock, deadline, [&] { return awaited_.at(ticket).has_value(); });
+  const auto at = awaited_.find(ticket);
+  if (!awaited) {
+    awaited_.erase(at);
+    return tl::unexpected(awaited.error());
+  }
+  Reply reply = std::move(*at->second);
+  awaited_.erase(at);
+  return unfailed(std::move(reply));
 }
 
 // ---- asking without waiting
 
-Result<std::uint64_t> HostEnd::ask(EntryKind kind, Bytes payload) {
+Result<std::uint64_t> HostEnd::ask(EntryKind kind, Bytes payload, TimeNs deadline) {
   Lock lock(mutex_);
-  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, 0));
+  OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, deadline));
   awaited_.emplace(ticket, std::nullopt);
   return ticket;
+}
+
+Result<std::optional<std::uint64_t>> HostEnd::wait_reply(std::span<const std::uint64_t> tickets, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  std::optional<std::uint64_t> found;
+  std::optional<std::uint64_t> began;
+  const Status awaited = await_replies(lock, deadline, [&] {
+    for (const std::uint64_t ticket : tickets) {
+      const auto at = awaited_.find(ticket);
+      if (at == awaited_.end() || !at->second) continue;
+      found = ticket;
+      return true;
+    }
+    if (!began) began = replies_.position();
+    return *began != replies_.position();
+  });
+  if (!awaited && awaited.error().code != Error::timeout) return tl::unexpected(awaited.error());
+  return found;
 }
 
 Status HostEnd::take_in() {

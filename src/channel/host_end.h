@@ -135,9 +135,13 @@ class HostEnd {
   // Posts, and waits for its reply. A `failed` reply comes back as its failure.
   [[nodiscard]] Result<Reply> call(wire::EntryKind kind, Bytes payload, TimeNs deadline);
 
-  // For one that never waits, such as an agent that asks another one. `ask` posts, or returns Error::would_block; its
-  // reply is there after a take_in() (which looks at memory only) or a poll(), until it is taken or forgotten.
-  [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload);
+  // For one that does not wait for the answer, such as an agent that asks another one. `ask` posts, or returns Error::would_block
+  // when there is no room until the deadline; its reply is there after a take_in() (which looks at memory only) or a poll(),
+  // until it is taken or forgotten.
+  [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload, TimeNs deadline = 0);
+  // One of `tickets` whose reply is there. Waits for it, but not beyond the next reply to anything else: what the caller waits
+  // for may be more by then. None: that, or the deadline.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> wait_reply(std::span<const std::uint64_t> tickets, TimeNs deadline);
   [[nodiscard]] Status take_in();
   [[nodiscard]] std::optional<Reply> take_reply(std::uint64_t ticket);
   void forget(std::uint64_t ticket);
@@ -198,6 +202,8 @@ class HostEnd {
   [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
+  template <class There>
+  [[nodiscard]] Status await_replies(Lock& lock, TimeNs deadline, const There& there);
   [[nodiscard]] Status drain_replies();
   [[nodiscard]] Status take_failure(std::uint64_t ticket);
   [[nodiscard]] std::vector<Region>& regions(RegionId id) noexcept { return wire::is_segment(id) ? segments_ : ranges_; }
@@ -241,6 +247,9 @@ class HostEnd {
   std::optional<Failure> lost_;
   bool closed_ = false;
 };
+
+// A `failed` reply as its failure.
+[[nodiscard]] Result<Reply> unfailed(Reply reply);
 
 // The regions of buffers, each once. Buffers without bytes use none.
 void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses);

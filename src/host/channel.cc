@@ -171,7 +171,9 @@ int ofp_poll(ofp_channel* channel, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(channel->connection->here());
-    return channel->connection->end.poll();
+    OFP_TRY(channel->connection->end.poll());
+    channel->connection->wants.sweep();
+    return {};
   });
 }
 

@@ -15,6 +15,7 @@
 #include "channel/host_end.h"
 #include "host/report.h"
 #include "host/staging.h"
+#include "host/wants.h"
 #include "offpath/offpath.h"
 
 namespace offpath::host {
@@ -47,6 +48,7 @@ struct Connection {
 
   HostEnd end;
   Staging staging;
+  Wants wants{end};
   channel::ForkMark mark;
 
  private:

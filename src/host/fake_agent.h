@@ -59,6 +59,10 @@ class FakeAgent final : public channel::AgentEvents {
   std::uint64_t credit_bytes = 1ull << 40;
   bool pulls = true;  // if not, batches stay in the air
   Status refusal;     // of the next stream
+  bool holds_gets = false;
+  void answer_gets() {
+    for (const Held& held : std::exchange(held_, {})) get(end_, {held.ticket, held.kind, held.payload});
+  }
 
   static constexpr std::uint64_t charge_base = 4096 + 1;
 
@@ -76,7 +80,10 @@ class FakeAgent final : public channel::AgentEvents {
         channel.set_pulled(step.stream, request.ticket);
         return channel.set_stored(step.stream, request.ticket);
       }
-      case wire::EntryKind::pool_get: return get(channel, request);
+      case wire::EntryKind::pool_get:
+        if (holds_gets) return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
+        return get(channel, request);
+      case wire::EntryKind::push_lease: return push(channel, request);
       case wire::EntryKind::pool_list: return list(channel, request);
       case wire::EntryKind::pool_drop: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
       case wire::EntryKind::release: {
@@ -157,11 +164,8 @@ class FakeAgent final : public channel::AgentEvents {
     const Object& object = at->second;
     const std::uint64_t length = object.said_bytes != 0 ? object.said_bytes : object.bytes.size();
     wire::Got got{wire::Got::How::descriptor, true, 0, length, 7};
-    if (get.segment != 0) {
-      got.how = wire::Got::How::pushed;
-      pushed_ = got;
-      return channel.push(pushes_from + request.ticket, {{get.segment, 0, object.bytes.data(), object.bytes.size()}});
-    }
+    got.lease = ++leases_;
+    leased_[got.lease] = at->first;
     if (!hands_over_) {
       got.how = wire::Got::How::needs_segment;
       return channel.reply(wire::ReplyKind::got, request.ticket, got);
@@ -171,9 +175,17 @@ class FakeAgent final : public channel::AgentEvents {
     if (object.seals != 0) {
       ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, object.seals), 0);
     }
-    got.lease = ++leases_;
     ASSERT_TRUE(channel.hand_over(request.ticket, fd.get()));
     channel.reply(wire::ReplyKind::got, request.ticket, got);
+  }
+  void push(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::PushLease asked{};
+    ASSERT_TRUE(wire::decode(request.payload, asked));
+    const auto lease = leased_.extract(asked.lease);
+    ASSERT_TRUE(lease) << "there is no lease " << asked.lease;
+    const Object& object = objects.at(lease.mapped());
+    pushed_ = {wire::Got::How::pushed, true, 0, object.bytes.size(), 7};
+    channel.push(pushes_from + request.ticket, {{asked.segment, 0, object.bytes.data(), object.bytes.size()}});
   }
   void list(channel::AgentEnd& channel, const channel::Entry& request) {
     wire::PoolList list{};
@@ -193,9 +205,16 @@ class FakeAgent final : public channel::AgentEvents {
 
   static constexpr std::uint64_t pushes_from = 1ull << 40;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
+  struct Held {
+    std::uint64_t ticket;
+    std::uint8_t kind;
+    std::vector<std::byte> payload;
+  };
+  std::vector<Held> held_;  // gets
   bool hands_over_;
   wire::Got pushed_{};
   std::uint64_t leases_ = 0;
+  std::map<std::uint64_t, std::string> leased_;  // by lease: the object's row
   channel::AgentEnd end_;
 };
 

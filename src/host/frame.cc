@@ -15,31 +15,12 @@ namespace {
 constexpr TimeNs grace_ns = 2 * second_ns;
 constexpr TimeNs segment_wait_ns = 5 * second_ns;
 constexpr TimeNs release_wait_ns = second_ns;
-constexpr int pushes_max = 4;  // the object may be exchanged for a longer one between two requests
 
 void release_lease(HostEnd& end, std::uint64_t lease) {
   std::vector<std::byte> payload;
   wire::encode(wire::Release{lease}, payload);
   (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), release_wait_ns));
 }
-
-// Of an object that could not be handed over: it lasts until the object was pushed instead, and is nobody's then.
-class UnusedLease {
- public:
-  explicit UnusedLease(HostEnd& end) : end_(end) {}
-  UnusedLease(const UnusedLease&) = delete;
-  UnusedLease& operator=(const UnusedLease&) = delete;
-  ~UnusedLease() { release(); }
-  [[nodiscard]] std::uint64_t lease() const noexcept { return lease_; }
-  void hold(std::uint64_t lease) noexcept { lease_ = lease; }
-  void release() {
-    if (lease_ != 0) release_lease(end_, std::exchange(lease_, 0));
-  }
-
- private:
-  HostEnd& end_;
-  std::uint64_t lease_ = 0;
-};
 
 }  // namespace
 
@@ -78,54 +59,69 @@ PoolFrame::~PoolFrame() {
 Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
                                                   std::string_view column_key, std::int64_t wait_ns) {
   const TimeNs deadline = wait_ns < 0 ? never : deadline_after(connection->end.now(), wait_ns);
-  const auto ask = [&](wire::RegionId segment, std::int64_t left_ns, std::uint64_t) {
-    std::vector<std::byte> payload;
-    wire::encode(wire::PoolGet{pool, row_key, column_key, left_ns, segment}, payload);
-    return payload;
-  };
-  const std::string what = fmt::format("object ({}, {}) of pool \"{}\"", row_key, column_key, pool);
-  OFP_ASSIGN(auto frame, fetch(std::move(connection), wire::EntryKind::pool_get, ask, deadline, what));
+  std::vector<std::byte> request;
+  wire::encode(wire::PoolGet{pool, row_key, column_key, wait_ns < 0 ? -1 : wait_ns}, request);
+  OFP_ASSIGN(auto frame, fetch(std::move(connection), wire::EntryKind::pool_get, request, deadline));
   if (frame == nullptr) return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(wire::ReplyKind::done));
   return frame;
 }
 
-Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wire::EntryKind kind, const Ask& ask,
-                                                    TimeNs deadline, std::string_view what) {
+Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wire::EntryKind kind, Bytes request, TimeNs deadline) {
+  const TimeNs patience = deadline_after(deadline, grace_ns);
+  OFP_ASSIGN(const channel::Reply reply, connection->end.call(kind, request, patience));
+  return of_reply(std::move(connection), reply);
+}
+
+Result<std::unique_ptr<PoolFrame>> PoolFrame::of_reply(ConnectionPtr connection, const channel::Reply& reply) {
+  if (reply.kind == wire::ReplyKind::done) return nullptr;
   HostEnd& end = connection->end;
+  wire::Got got{};
+  if (reply.kind != wire::ReplyKind::got)
+    return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(reply.kind));
+  OFP_TRY(wire::decode(reply.payload, got));
   std::unique_ptr<PoolFrame> frame(new PoolFrame);
   frame->connection_ = std::move(connection);
-  UnusedLease unused(end);
-  for (int attempt = 0; attempt < pushes_max; ++attempt) {
-    const std::int64_t left = deadline == never ? -1 : std::max<TimeNs>(0, deadline - end.now());
-    OFP_ASSIGN(const channel::Reply reply,
-               end.call(kind, ask(frame->segment_, left, unused.lease()), deadline == never ? never : deadline_after(deadline, grace_ns)));
-    unused.release();
-    if (reply.kind == wire::ReplyKind::done) return nullptr;
-    wire::Got got{};
-    if (reply.kind != wire::ReplyKind::got)
-      return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(reply.kind));
-    OFP_TRY(wire::decode(reply.payload, got));
-    frame->lease_ = got.lease;
-    frame->rows_ = got.rows;
-    frame->arrow_ = got.arrow;
-    if (got.how == wire::Got::How::descriptor) {
+  frame->lease_ = got.lease;
+  frame->rows_ = got.rows;
+  frame->arrow_ = got.arrow;
+  switch (got.how) {
+    case wire::Got::How::descriptor: {
       OFP_ASSIGN(const Fd fd, end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns)));
       OFP_ASSIGN(frame->mapping_, Mapping::of(fd.get(), got.length));
       frame->bytes_ = {frame->mapping_.data(), got.length};
       return frame;
     }
-    const MutableBytes segment = frame->segment_ != 0 ? end.segment(frame->segment_) : MutableBytes{};
-    if (got.how == wire::Got::How::pushed) {
-      if (frame->segment_ == 0 || got.length > segment.size())
-        return fail(Error::protocol, "the agent says it pushed {} bytes into {}", got.length, segment.size());
-      frame->bytes_ = segment.first(got.length);
+    case wire::Got::How::needs_segment: {
+      OFP_TRY(frame->take_bytes(got.length));
       return frame;
     }
-    unused.hold(std::exchange(frame->lease_, 0));
-    if (frame->segment_ != 0) end.free(std::exchange(frame->segment_, 0));
-    OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(got.length, 1), deadline_after(end.now(), segment_wait_ns)));
+    default: return fail(Error::protocol, "the agent answered a get in way {}, which nobody asked for", static_cast<int>(got.how));
   }
-  return fail(Error::would_block, "{} changes its length faster than it can be read", what);
+}
+
+void PoolFrame::give_back(HostEnd& end, const channel::Reply& reply) {
+  wire::Got got{};
+  if (reply.kind != wire::ReplyKind::got || !wire::decode(reply.payload, got)) return;
+  if (got.how == wire::Got::How::descriptor) (void)end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns));
+  if (got.lease != 0) release_lease(end, got.lease);
+}
+
+// The lease holds the frame until it is here, whatever becomes of the object meanwhile.
+Status PoolFrame::take_bytes(std::uint64_t length) {
+  HostEnd& end = connection_->end;
+  OFP_ASSIGN(segment_, end.allocate(std::max<std::uint64_t>(length, 1), deadline_after(end.now(), segment_wait_ns)));
+  std::vector<std::byte> request;
+  wire::encode(wire::PushLease{lease_, segment_}, request);
+  OFP_ASSIGN(const channel::Reply reply, end.call(wire::EntryKind::push_lease, request, never));
+  lease_ = 0;
+  wire::Got got{};
+  if (reply.kind != wire::ReplyKind::got)
+    return fail(Error::protocol, "the agent answered a request to push with reply kind {}", static_cast<int>(reply.kind));
+  OFP_TRY(wire::decode(reply.payload, got));
+  if (got.how != wire::Got::How::pushed || got.length != length)
+    return fail(Error::protocol, "the agent says it pushed {} bytes of an object of {}", got.length, length);
+  bytes_ = end.segment(segment_).first(length);
+  return {};
 }
 
 }  // namespace offpath::host

@@ -2,7 +2,6 @@
 // released; or a copy that the agent pushed where pages cannot be shared.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,11 +35,12 @@ class PoolFrame {
   [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> get(ConnectionPtr connection, std::string_view pool,
                                                               std::string_view row_key, std::string_view column_key,
                                                               std::int64_t wait_ns);
-  // The same for any request that is answered by a frame: `ask` encodes it, given where to push to (0: hand over), how
-  // long is left, and the lease of what could not be handed over (0: none). Null if the answer is Done: there is no such frame. `what` is for errors.
-  using Ask = std::function<std::vector<std::byte>(wire::RegionId segment, std::int64_t left_ns, std::uint64_t lease)>;
-  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> fetch(ConnectionPtr connection, wire::EntryKind kind, const Ask& ask,
-                                                                TimeNs deadline, std::string_view what);
+  // The same for any request that is answered by a frame. Null if the answer is Done: there is no such frame.
+  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> fetch(ConnectionPtr connection, wire::EntryKind kind, Bytes request,
+                                                                TimeNs deadline);
+  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> of_reply(ConnectionPtr connection, const channel::Reply& reply);
+  // What a reply brings that nobody wants any more.
+  static void give_back(HostEnd& end, const channel::Reply& reply);
   PoolFrame(const PoolFrame&) = delete;
   PoolFrame& operator=(const PoolFrame&) = delete;
   ~PoolFrame();
@@ -52,6 +52,7 @@ class PoolFrame {
 
  private:
   PoolFrame() = default;
+  [[nodiscard]] Status take_bytes(std::uint64_t length);
 
   ConnectionPtr connection_;
   Mapping mapping_;

@@ -34,19 +34,12 @@ int ofp_pool_compute(ofp_channel* channel, const char* pool, const char* row_key
       return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row", arguments_bytes,
                   wire::arguments_bytes_max);
     asked.arguments = {static_cast<const std::byte*>(arguments), arguments_bytes};
-    const TimeNs now = channel->connection->end.now();
+    asked.wait_ns = wait_ns;
     // Without a time of the program's own the plug-in's holds, which is known to the agent only.
-    const TimeNs deadline = wait_ns <= 0 ? never : deadline_after(now, wait_ns);
-    const auto ask = [&](wire::RegionId segment, std::int64_t left_ns, std::uint64_t lease) {
-      asked.segment = segment;
-      asked.lease = lease;
-      asked.wait_ns = wait_ns <= 0 ? wait_ns : std::max<std::int64_t>(1, left_ns);
-      std::vector<std::byte> payload;
-      wire::encode(asked, payload);
-      return payload;
-    };
-    const std::string what = fmt::format("the output of {}.{}", asked.plugin, asked.function);
-    OFP_ASSIGN(auto got, PoolFrame::fetch(channel->connection, wire::EntryKind::pool_compute, ask, deadline, what));
+    const TimeNs deadline = wait_ns <= 0 ? never : deadline_after(channel->connection->end.now(), wait_ns);
+    std::vector<std::byte> request;
+    wire::encode(asked, request);
+    OFP_ASSIGN(auto got, PoolFrame::fetch(channel->connection, wire::EntryKind::pool_compute, request, deadline));
     if (frame != nullptr && got != nullptr) *frame = new ofp_frame{std::move(got)};
     return {};
   });

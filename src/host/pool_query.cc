@@ -68,12 +68,9 @@ class QueryAnswer {
   Result<std::unique_ptr<PoolFrame>> next() {
     OFP_TRY(connection_->here());
     if (ended_) return nullptr;
-    const auto encode = [this](wire::RegionId segment, std::int64_t, std::uint64_t) {
-      std::vector<std::byte> payload;
-      wire::encode(wire::QueryNext{number_, index_, segment}, payload);
-      return payload;
-    };
-    auto frame = PoolFrame::fetch(connection_, wire::EntryKind::query_next, encode, deadline_, "the answer of a query");
+    std::vector<std::byte> request;
+    wire::encode(wire::QueryNext{number_, index_}, request);
+    auto frame = PoolFrame::fetch(connection_, wire::EntryKind::query_next, request, deadline_);
     ended_ = !frame || *frame == nullptr;
     ++index_;
     return frame;

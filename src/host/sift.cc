@@ -69,17 +69,12 @@ int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, co
     OFP_TRY(channel->connection->here());
     OFP_ASSIGN(const std::string_view name, sift_name(pool));
     if (count > wire::tracks_asked_max) return fail(Error::too_large, "{} identifiers, at most {} are allowed at a time", count, wire::tracks_asked_max);
-    wire::SiftTracks asked{.element = element, .segment = 0, .all = identifiers == nullptr, .first_step = first_step, .last_step = last_step,
+    wire::SiftTracks asked{.element = element, .all = identifiers == nullptr, .first_step = first_step, .last_step = last_step,
                            .pool = name, .identifiers = {}};
     if (identifiers != nullptr) asked.identifiers.assign(identifiers, identifiers + count);
-    const auto encode = [&](wire::RegionId segment, std::int64_t, std::uint64_t) {
-      asked.segment = segment;
-      std::vector<std::byte> payload;
-      wire::encode(asked, payload);
-      return payload;
-    };
-    OFP_ASSIGN(auto got, PoolFrame::fetch(channel->connection, wire::EntryKind::sift_tracks, encode, channel->connection->deadline(wait_ns),
-                                          fmt::format("tracks of pool \"{}\"", name)));
+    std::vector<std::byte> request;
+    wire::encode(asked, request);
+    OFP_ASSIGN(auto got, PoolFrame::fetch(channel->connection, wire::EntryKind::sift_tracks, request, channel->connection->deadline(wait_ns)));
     if (got == nullptr) return fail(Error::protocol, "the agent answered a request for tracks without any");
     *frame = new ofp_frame{std::move(got)};
     return {};

@@ -94,6 +94,9 @@ class Mover {
   void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   // So many requests of the channel wait that no more should come.
   [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
+  // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each with what is
+  // to go to the other one, would wait for each other. A batch that is larger than all the rest may have it, too.
+  void keep_for_members(std::uint64_t bytes, Effects& effects);
   // Memory may have become free: gives credit to streams that wait for it.
   void on_memory_freed(Effects& effects);
   // Starts a job that gives the cache's leaving buffers to the kernel, unless one is at it.
@@ -101,6 +104,7 @@ class Mover {
 
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const noexcept;
+  [[nodiscard]] std::uint64_t memory_free_for_programs() const noexcept;
   // What has to become free for the stream that has waited longest for credit; 0: none waits.
   [[nodiscard]] std::uint64_t memory_lacking() const;
   [[nodiscard]] std::uint64_t memory_free_for(uid_t user) const;
@@ -153,6 +157,7 @@ class Mover {
   void settle(Stream& stream, TimeNs now, Effects& effects);
   void recycle(Operation* operation);
   void grant(Stream& stream, Effects& effects);
+  [[nodiscard]] std::uint64_t left_of(uid_t user, std::uint64_t free) const;
   [[nodiscard]] std::uint64_t largest_frame_bytes(const Stream& stream);
   void prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects);
   void release(Channel& channel, std::uint32_t stream);
@@ -170,6 +175,7 @@ class Mover {
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<std::uint32_t> spare_;
   std::uint64_t waiting_bytes_ = 0;  // of all channels
+  std::uint64_t kept_bytes_ = 0;     // for other members
   std::vector<std::uint64_t> pulled_;  // tokens of operations to be finished
   std::uint64_t next_preparation_ = 0;
   bool dropping_ = false;

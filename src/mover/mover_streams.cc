@@ -166,11 +166,23 @@ std::uint64_t Mover::memory_lacking() const {
   return required - std::min(required, free);
 }
 
-std::uint64_t Mover::memory_free_for(uid_t user) const {
-  if (options_.user_bytes_max >= options_.memory_bytes_max) return memory_free();
+std::uint64_t Mover::memory_free_for_programs() const noexcept {
+  const std::uint64_t free = memory_free();
+  return free - std::min(free, kept_bytes_);
+}
+
+void Mover::keep_for_members(std::uint64_t bytes, Effects& effects) {
+  const bool less = bytes < std::exchange(kept_bytes_, bytes);
+  if (less) on_memory_freed(effects);
+}
+
+std::uint64_t Mover::memory_free_for(uid_t user) const { return left_of(user, memory_free_for_programs()); }
+
+std::uint64_t Mover::left_of(uid_t user, std::uint64_t free) const {
+  if (options_.user_bytes_max >= options_.memory_bytes_max) return free;
   const auto own = accounts_.find(user);
   const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);
-  return std::min(memory_free(), options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
+  return std::min(free, options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
 }
 
 // Credit asked for comes whole or not at all; the window beyond it as far as there is room.
@@ -179,7 +191,9 @@ void Mover::grant(Stream& stream, Effects& effects) {
   const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
   const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
   const std::uint64_t desired = target - std::min(target, stream.granted);
-  if (required > free) {
+  const bool needs_all =
+      required > options_.memory_bytes_max - kept_bytes_ && required <= left_of(stream.channel->client.user, memory_free());
+  if (required > free && !needs_all) {
     if (!stream.hungry) hungry_.push_back(&stream);
     stream.hungry = true;
     return;
@@ -213,7 +227,7 @@ void Mover::on_memory_freed(Effects& effects) {
   for (Stream* stream : waiting) {
     grant(*stream, effects);
     // Who has waited longest comes first; but one whose own user has taken too much holds up nobody else.
-    if (stream->hungry && stream->wanted - stream->granted > memory_free()) return;
+    if (stream->hungry && stream->wanted - stream->granted > memory_free_for_programs()) return;
   }
 }
 

@@ -223,7 +223,7 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
   const std::vector<FramePtr> frames = std::move(work.copies->frames);
   if (!what.stores) {
     if (frames.empty()) effects.push_back(ReplyEffect{work.get.channel, work.get.ticket, wire::Done{0}});
-    else pools_.answer(work.get, frames.front(), effects);
+    else pools_.answer(work.get, frames.front(), now, effects);
     works_.erase(work.number);
     return;
   }

@@ -132,12 +132,14 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   // It could not be handed over, so it is pushed, and nothing is called once more.
   const std::uint64_t lease = over->got.lease;
   effects_.clear();
-  wire::PoolCompute again = request("r", "");
-  again.lease = lease;
-  again.segment = wire::segment_flag | 3;
-  ask(again, stranger);
-  EXPECT_NE(failure().find("no output under lease"), std::string::npos);
-  ask(again);
+  const auto push = [&](mover::ChannelNumber channel) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::PushLease{lease, wire::segment_flag | 3}, payload);
+    pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::push_lease), payload}, now_, effects_);
+  };
+  push(stranger);
+  EXPECT_NE(failure().find("there is no lease"), std::string::npos);
+  push(asker);
   EXPECT_NE(only<mover::PushEffect>(), nullptr);
   EXPECT_EQ(service_.counters().calls, 1u);
 }

@@ -221,13 +221,6 @@ bool FrameTable::holds_row(const std::string& name, const std::string& row) cons
   return object != at->second.objects.end() && object->first.first == row;
 }
 
-FramePtr FrameTable::leased(ChannelNumber channel, std::uint64_t lease) const {
-  const auto at = channels_.find(channel);
-  if (at == channels_.end()) return nullptr;
-  const auto held = at->second.leases.find(lease);
-  return held != at->second.leases.end() ? held->second : nullptr;
-}
-
 void FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                           TimeNs now, Effects& effects) {
   const auto at = pools_.find(name);
@@ -290,6 +283,7 @@ void FrameTable::on_request(ChannelNumber number, const channel::Entry& request,
     case EntryKind::pool_list: return list(channel, request, number, effects);
     case EntryKind::pool_drop: return drop(channel, request, number, effects);
     case EntryKind::pool_write: return write(channel, request, number, now, effects);
+    case EntryKind::push_lease: return push(channel, request, number, effects);
     case EntryKind::release: {
       wire::Release release{};
       if (wire::decode(request.payload, release)) counters_.leases -= channel.leases.erase(release.lease);
@@ -308,8 +302,7 @@ void FrameTable::get(const Channel& channel, const channel::Entry& request, Chan
     return;
   }
   get({.channel = number, .ticket = request.ticket, .user = channel.user, .pool = without_options(asked.pool),
-       .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = {.region = asked.segment},
-       .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)},
+       .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)},
       effects);
 }
 
@@ -317,11 +310,6 @@ void FrameTable::get(Get get, Effects& effects) {
   const auto refuse = [&](Failure failure) {
     effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(failure)});
   };
-  const auto channel = channels_.find(get.channel);
-  OFP_ASSERT(channel != channels_.end());
-  if (channel->second.leases.size() >= limits_.leases_max)
-    return refuse({Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some",
-                                                 channel->second.leases.size())});
   ++counters_.gets;
   if (const auto at = pools_.find(get.pool); at != pools_.end()) {
     if (auto pool = open(get.pool, get.user, Access::read); !pool) return refuse(std::move(pool).error());
@@ -365,20 +353,41 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
   const auto channel = channels_.find(get.channel);
   if (channel == channels_.end()) return;
   if (frame->unread) return answer_unread(get, frame, effects);
-  if (get.of_member && frame->bytes > get.into.length) return deliver(get, frame, effects);
-  wire::Got got{.how = wire::Got::How::descriptor, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
-  if (get.into.region == 0) {
-    got.lease = next_lease_++;
-    channel->second.leases.emplace(got.lease, frame);
-    ++counters_.leases;
-    effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
+  if (get.of_member && frame->bytes > get.inbox.length) return deliver(get, frame, effects);
+  if (get.of_member) return push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
+  auto& leases = channel->second.leases;
+  if (leases.size() >= limits_.leases_max) {
+    Failure full{Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some", leases.size())};
+    effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(full)});
     return;
   }
-  got.how = wire::Got::How::pushed;
+  const wire::Got got{.how = wire::Got::How::descriptor, .arrow = frame->arrow, .lease = next_lease_++, .length = frame->bytes, .rows = frame->rows};
+  leases.emplace(got.lease, frame);
+  ++counters_.leases;
+  effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
+}
+
+// What could not be handed over.
+void FrameTable::push(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
+  wire::PushLease asked{};
+  Status status = wire::decode(request.payload, asked);
+  auto lease = status ? channel.leases.extract(asked.lease) : decltype(channel.leases)::node_type{};
+  if (status && !lease) status = fail(Error::not_found, "there is no lease {} whose bytes could be pushed", asked.lease);
+  if (!status) {
+    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  --counters_.leases;
+  push(number, request.ticket, lease.mapped(), asked.segment, 0, effects);
+}
+
+void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region, std::uint64_t offset,
+                      Effects& effects) {
   const std::uint64_t token = next_token_++;
-  transfers_.emplace(token, Transfer{get.channel, get.ticket, got, nullptr});
-  effects.push_back(mover::PushEffect{get.channel, mover::token_of(mover::Service::pool, token),
-                                      {{get.into.region, get.into.offset, frame->buffer.data(), frame->bytes}}, frame});
+  const wire::Got got{.how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
+  transfers_.emplace(token, Transfer{channel, ticket, got, nullptr});
+  effects.push_back(mover::PushEffect{channel, mover::token_of(mover::Service::pool, token),
+                                      {{region, offset, frame->buffer.data(), frame->bytes}}, frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
@@ -393,7 +402,7 @@ void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const 
   if (!waiting_.empty()) counters_.waiting -= std::erase_if(waiting_, served);
 }
 
-void FrameTable::on_transfer(ChannelNumber, std::uint64_t token, Status status, Effects& effects) {
+void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effects) {
   const auto at = transfers_.find(mover::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;

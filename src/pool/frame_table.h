@@ -67,22 +67,22 @@ class FrameTable {
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                 TimeNs now, Effects& effects);
 
-  // A request for an object, and where it is to go: to a program, mapped or in a segment of it, or to another member.
+  // A request for an object, of a program or of another member.
   struct Get {
     ChannelNumber channel = 0;
     std::uint64_t ticket = 0;
     uid_t user = 0;
     std::string pool;
     Keys keys;
-    wire::BufferRef into{};      // region 0: its descriptor
-    bool of_member = false;      // what does not fit `into` is delivered
+    bool of_member = false;
+    wire::BufferRef inbox{};     // of the member; what does not fit is delivered
     std::string reader{};        // the member
     std::uint64_t delivery = 0;  // its number for it
     std::int64_t wait_ns = 0;
     TimeNs deadline = never;
   };
   void get(Get get, Effects& effects);
-  // The object is this one, wherever it was.
+  // The object is this one, wherever it was. A program has it leased.
   void answer(const Get& get, const FramePtr& frame, Effects& effects);
   // Sends an object to a member that has no room prepared for it; answers the get.
   std::function<void(const Get& get, FramePtr frame, Effects& effects)> deliver;
@@ -125,15 +125,14 @@ class FrameTable {
   [[nodiscard]] bool holds_row(const std::string& pool, const std::string& row) const;
   // Called when an object becomes visible, from within the table: it may not change anything here.
   std::function<void(const std::string& pool, const Keys& keys, const FramePtr& frame)> shown;
-  [[nodiscard]] FramePtr leased(ChannelNumber channel, std::uint64_t lease) const;  // null: there is no such lease
 
-  // ---- requests: pool_get, pool_list, pool_drop, pool_write, release
+  // ---- requests: pool_get, pool_list, pool_drop, pool_write, push_lease, release
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects);
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);  // none, if it has not come
-  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, Effects& effects);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
@@ -238,6 +237,8 @@ class FrameTable {
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
   [[nodiscard]] Result<Pool*> existing(const std::string& name, uid_t user, Access access);
   void get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
+  void push(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
+  void push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region, std::uint64_t offset, Effects& effects);
   void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);

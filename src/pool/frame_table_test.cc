@@ -56,9 +56,36 @@ class FrameTableTest : public ::testing::Test {
 
 using Strings = std::vector<std::string>;
 
+TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDropped) {
+  put("a", "b", 800);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0});
+  ASSERT_NE(only<mover::HandOverEffect>(), nullptr);
+  const std::uint64_t lease = only<mover::HandOverEffect>()->got.lease;
+  effects_.clear();
+  ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "*", "*"});
+  effects_.clear();
+  ask(wire::EntryKind::push_lease, wire::PushLease{lease, 3});
+  ASSERT_NE(only<mover::FailEffect>(), nullptr) << "no segment";
+  effects_.clear();
+  ask(wire::EntryKind::push_lease, wire::PushLease{lease, wire::segment_flag | 3});
+  const auto* const push = only<mover::PushEffect>();
+  ASSERT_NE(push, nullptr);
+  EXPECT_EQ(push->pieces.at(0).length, 800u);
+  EXPECT_EQ(table_.counters().leases, 0u);
+  const std::uint64_t token = push->token;
+  effects_.clear();
+  table_.on_transfer(token, {}, effects_);
+  const auto* const reply = only<mover::ReplyEffect>();
+  ASSERT_NE(reply, nullptr);
+  EXPECT_EQ(std::get<wire::Got>(reply->message).how, wire::Got::How::pushed);
+  effects_.clear();
+  ask(wire::EntryKind::push_lease, wire::PushLease{lease, wire::segment_flag | 3});
+  ASSERT_NE(only<mover::FailEffect>(), nullptr) << "the lease is over";
+}
+
 TEST_F(FrameTableTest, GetHandsOverWhatIsThereAndLeasesIt) {
   put("step0", "rank0", 800);
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step0", "rank0", 0, 0});
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step0", "rank0", 0});
   const auto* over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
   EXPECT_EQ(over->got.length, 800u);
@@ -72,7 +99,7 @@ TEST_F(FrameTableTest, GetHandsOverWhatIsThereAndLeasesIt) {
 
 TEST_F(FrameTableTest, ALeasedFrameOutlivesItsDrop) {
   put("a", "b", 4096);
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0});
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0});
   effects_.clear();
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""});
   EXPECT_EQ(std::get<wire::Done>(only<mover::ReplyEffect>()->message).value, 1u);
@@ -82,7 +109,7 @@ TEST_F(FrameTableTest, ALeasedFrameOutlivesItsDrop) {
 }
 
 TEST_F(FrameTableTest, AGetWaitsForItsObject) {
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "later", "c", second_ns, 0}, reader, 100);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "later", "c", second_ns}, reader, 100);
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(table_.next_deadline(), 100 + second_ns);
   put("other", "c");
@@ -95,7 +122,7 @@ TEST_F(FrameTableTest, AGetWaitsForItsObject) {
 TEST_F(FrameTableTest, AGetThatWaitedInVainSaysWhatIsMissing) {
   put("step1", "rank0", 64, 0, true);
   table_.end_step("local:/p", "step1", 0, 2, 0, effects_);
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step1", "rank0", second_ns, 0});
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step1", "rank0", second_ns});
   table_.on_time(second_ns - 1, effects_);
   EXPECT_TRUE(effects_.empty());
   table_.on_time(second_ns, effects_);
@@ -174,7 +201,7 @@ TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
     effects_.clear();
     return is;
   };
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0}, stranger);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0}, stranger);
   EXPECT_TRUE(denied());
   ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", 0}, stranger);
   EXPECT_TRUE(denied());
@@ -185,7 +212,7 @@ TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
   EXPECT_EQ(table_.admit("local:/p", other).error().code, Error::denied);
   EXPECT_TRUE(table_.admit("local:/p", root));
   // One who waited for a pool before it existed does not get in through the back door.
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/new", "a", "b", second_ns, 0}, stranger);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/new", "a", "b", second_ns}, stranger);
   EXPECT_TRUE(effects_.empty());
   ASSERT_TRUE(table_.put({"local:/new", "a", "b", owner, 0, false}, frame(64), 0, effects_));
   EXPECT_TRUE(denied());
@@ -219,10 +246,10 @@ TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
 
 TEST_F(FrameTableTest, UnknownThingsAreNamed) {
   put("a", "b");
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "c", 0, 0});
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "c", 0});
   EXPECT_EQ(only<mover::FailEffect>()->failure.message, "pool \"local:/p\" has no object (a, c)");
   effects_.clear();
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/q", "a", "c", 0, 0});
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/q", "a", "c", 0});
   EXPECT_EQ(only<mover::FailEffect>()->failure.message, "there is no pool \"local:/q\"");
   effects_.clear();
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 9});
@@ -285,7 +312,7 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
   options.readers = {other};
   ASSERT_TRUE(table_.define("local:/p", options, owner));
   put("a", "b");
-  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0, 0}, stranger);
+  ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0}, stranger);
   EXPECT_NE(only<mover::HandOverEffect>(), nullptr);
   effects_.clear();
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""}, stranger);

@@ -25,14 +25,20 @@ Status read_whole(int fd, MutableBytes to) {
 
 }  // namespace
 
-Result<Intake::Begun> Intake::begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects) {
-  if (!room_(object.bytes)) return Begun::not_yet;
-  Fd fd;
-  if (object.offer != 0) {
-    fd = take_offer_(object.channel, object.offer);
-    if (!fd && now >= object.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
-    if (!fd) return Begun::not_yet;
+Status Intake::may_fit(std::uint64_t bytes) const {
+  if (bytes <= bytes_max_) return {};
+  return fail(Error::too_large, "an object of {} bytes; the agent it is for has memory for {} (memory.bytes_max)", bytes, bytes_max_);
+}
+
+Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects) {
+  OFP_TRY(may_fit(object.bytes));
+  if (object.offer != 0 && !object.descriptor) {
+    object.descriptor = take_offer_(object.channel, object.offer);
+    if (!object.descriptor && now >= object.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
+    if (!object.descriptor) return Begun::not_yet;
   }
+  if (!room_(object.bytes)) return Begun::not_yet;
+  Fd fd = std::move(object.descriptor);
   OFP_ASSIGN(mover::Buffer taken, buffers_->take(object.bytes, object.user));
   const auto buffer = std::make_shared<mover::Buffer>(std::move(taken));
   buffers_of_.emplace(token, buffer);

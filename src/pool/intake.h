@@ -22,18 +22,26 @@ class Intake {
     std::uint64_t bytes = 0;
     uid_t user = 0;
     TimeNs offer_until = never;  // then a descriptor that has not come fails it
+    Fd descriptor{};             // once it has
+
+    // When it has to be looked at again though nothing happened.
+    [[nodiscard]] TimeNs deadline() const noexcept { return offer != 0 && !descriptor ? offer_until : never; }
   };
   enum class Begun {
     not_yet,  // no room, or its descriptor has not come
     later,    // a transfer or a job with the token ends it
     now,      // it is all there
   };
-  // `room`: may so many bytes be taken. `take_offer`: a descriptor that came, none if it has not.
-  Intake(std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+  // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a descriptor
+  // that came, none if it has not.
+  Intake(std::shared_ptr<mover::BufferCache> buffers, std::uint64_t bytes_max, std::function<bool(std::uint64_t)> room,
          std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer)
-      : buffers_(std::move(buffers)), room_(std::move(room)), take_offer_(std::move(take_offer)) {}
+      : buffers_(std::move(buffers)), bytes_max_(bytes_max), room_(std::move(room)), take_offer_(std::move(take_offer)) {}
 
-  [[nodiscard]] Result<Begun> begin(std::uint64_t token, const Object& object, TimeNs now, mover::Effects& effects);
+  // Error::too_large: there is no use in waiting.
+  [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
+
+  [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects);
   // The object, once begun: a frame without rows and kind.
   [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
   // Its channel is gone: nothing is pulled into the buffer any more.
@@ -41,6 +49,7 @@ class Intake {
 
  private:
   std::shared_ptr<mover::BufferCache> buffers_;
+  std::uint64_t bytes_max_;
   std::function<bool(std::uint64_t)> room_;
   std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
   std::unordered_map<std::uint64_t, std::shared_ptr<mover::Buffer>> buffers_of_;  // a job that reads holds its own, too

@@ -16,13 +16,14 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> bu
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, room, [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+      intake_(buffers_, options.object_bytes_max, room,
+              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
   if (!options_.store) return;
   const auto wanted_here = [this, room, wanted = std::move(wanted)] {
     const std::uint64_t elsewhere = wanted ? wanted() : 0;
-    return waiting_.empty() || room(waiting_.front().bytes) ? elsewhere : std::max(elsewhere, waiting_.front().bytes);
+    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere : std::max(elsewhere, waiting_.front().object.bytes);
   };
   table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
   table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
@@ -38,6 +39,7 @@ PoolsCounters Pools::counters() const {
   PoolsCounters all = counters_;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
+  all.moves_waiting = moves_.size() + again_.size() + moving_;
   return all;
 }
 
@@ -107,8 +109,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .text = definition.text,
-             .owners = newcomers};
+    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .owners = newcomers};
     start(std::move(tell), now, effects);
   }
   if (joining_until_ == never) plan_moves(anew);
@@ -178,10 +179,10 @@ void Pools::on_channel_closed(ChannelNumber channel) {
   table_.on_channel_closed(channel);
   std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
-  std::erase_if(waiting_, [channel](const Incoming& each) { return each.channel == channel; });
+  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
-    if (at->second.channel == channel) {
-      reserved_[at->second.place.pool] -= at->second.bytes;
+    if (at->second.object.channel == channel) {
+      reserved_[at->second.place.pool] -= at->second.object.bytes;
       intake_.forget(mover::token_of(mover::Service::peers, at->first));
       at = incoming_.erase(at);
     } else {
@@ -193,7 +194,7 @@ void Pools::on_channel_closed(ChannelNumber channel) {
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   now_ = now;
   const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind == EntryKind::release) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
@@ -223,9 +224,9 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
 
 // ---- time and completions
 
-void Pools::on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   now_ = now;
-  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(channel, token, std::move(status), effects);
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
@@ -234,7 +235,7 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
   auto node = incoming_.extract(mover::number_of(token));
   if (!node) return;
-  reserved_[node.mapped().place.pool] -= node.mapped().bytes;
+  reserved_[node.mapped().place.pool] -= node.mapped().object.bytes;
   arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
 }
 
@@ -260,11 +261,10 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   }
   start_moves(now, effects);
   due(joining_until_);
-  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, put.deadline));
+  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)
     if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
-  for (const Incoming& each : waiting_)
-    if (each.offer != 0) due(each.offer_until);
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {

@@ -41,6 +41,8 @@ struct PoolsOptions {
   TimeNs ask_wait_ns = 5 * second_ns;          // for an answer to what is answered at once
   TimeNs retry_ns = 50 * millisecond_ns;       // between attempts at one member
   std::uint32_t moves_max = 16;                // rows under way to new owners at a time
+  TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
+  std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
   TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
   std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
 };
@@ -48,7 +50,7 @@ struct PoolsOptions {
 struct PoolsCounters {
   std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, puts_waiting = 0, pulls_waiting = 0;
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0;
 };
 
 struct Answer {
@@ -115,7 +117,7 @@ class Pools final : public mover::Store {
   void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, TimeNs now, Effects& effects);
 
   // ---- completions
-  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
@@ -154,12 +156,12 @@ class Pools final : public mover::Store {
   struct Put {
     enum class What { object, step_end, definition } what = What::object;
     Place place{};
-    std::string text{};  // the pool's name with its options
     FramePtr frame{};  // the object
     std::uint32_t rank = 0, ranks = 0;
     std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
     bool moves = false;             // to new owners, because members changed
     bool drop_after = false;        // and does not stay here
+    std::uint32_t failures = 0;     // of this move before
     bool recovered = false;         // is from before this start
     bool keeping = false;           // it is being written to disk here
     std::uint64_t number = 0;       // of this process's puts
@@ -172,7 +174,6 @@ class Pools final : public mover::Store {
   struct RemoteGet {
     FrameTable::Get get;
     ComputationPtr computation{};  // what is wanted is its output; null: the object itself
-    std::string text;
     std::vector<std::string> tried;  // owners that had it not, or did not answer
     std::uint64_t asking = 0;        // the token's number; 0: none
     std::string owner;               // that is asked
@@ -186,7 +187,7 @@ class Pools final : public mover::Store {
     std::uint64_t ticket;
     uid_t user;
     bool drops;
-    std::string pool{}, text{}, row_glob{}, column_glob{};
+    std::string pool{}, row_glob{}, column_glob{};
     std::size_t asked = 0;
     bool found = false;  // some member knows the pool
     std::map<FrameTable::Keys, FrameTable::Item> items{};
@@ -203,16 +204,15 @@ class Pools final : public mover::Store {
   };
   // An object that another member put or delivered, and that is pulled from it.
   struct Incoming {
-    ChannelNumber channel;
-    std::uint64_t ticket;
-    std::string member_pool{};  // of a put; empty: a delivery
-    Place place{};
+    Intake::Object object{};
+    std::uint64_t ticket = 0;
+    Place place{};  // of a put
     PutId id{};
-    std::uint64_t delivery = 0;
-    std::uint64_t rows = 0, bytes = 0, offer = 0;
-    bool arrow = false, moved = false;
-    wire::BufferRef from{};
-    TimeNs offer_until = never;
+    std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
+    std::uint64_t rows = 0;
+    bool arrow = false, moved = false, recovered = false;
+    TimeNs deadline = never;  // for room
+    Failure last{};           // why it has none
   };
   struct Listing {
     std::string pool, row_glob, column_glob;
@@ -229,6 +229,7 @@ class Pools final : public mover::Store {
   [[nodiscard]] Result<const Definition*> define(std::string_view text, uid_t user, bool tell_others, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
+  [[nodiscard]] const std::string& text_of(const std::string& pool) const { return definitions_.find(pool)->second.text; }  // one that is there
   using Compose = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     Compose compose, Effects& effects);
@@ -275,7 +276,7 @@ class Pools final : public mover::Store {
   [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status serve_definition(const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
   static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects);
@@ -286,12 +287,15 @@ class Pools final : public mover::Store {
   // pools_spill.cc
   [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
   void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
+  // An object of these keys is here that is not older than what arrives.
+  [[nodiscard]] bool has_newer(const Incoming& incoming) const;
   void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
 
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
+  void moved(const Put& put, const Status& status);
 
   PoolsOptions options_;
   std::shared_ptr<mover::BufferCache> buffers_;
@@ -321,10 +325,13 @@ class Pools final : public mover::Store {
     FrameTable::Keys keys;
     std::vector<std::string> to;
     bool drop_after;
+    std::uint32_t failures = 0;
+    TimeNs begin_at = 0;
   };
   TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
   void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
   std::deque<Move> moves_;
+  std::deque<Move> again_;  // moves that failed, by time
   std::uint32_t moving_ = 0;
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;

@@ -36,14 +36,8 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
   if (auto status = wire::decode(request.payload, asked); !status) return refuse(channel, request.ticket, std::move(status).error(), effects);
   FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user,
                       .pool = std::string(asked.pool.substr(0, asked.pool.find('?'))),
-                      .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = {.region = asked.segment},
+                      .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                       .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
-  if (asked.lease != 0) {
-    const FramePtr output = table_.leased(channel, asked.lease);
-    if (output == nullptr || asked.segment == 0)
-      return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no output under lease {} to be pushed", asked.lease)}, effects);
-    return table_.answer(get, output, effects);
-  }
   if (computes_ == nullptr) return refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
   if (local) return computes_->begin(std::move(get), computation_of(asked), now, effects);
   RemoteGet remote;
@@ -61,7 +55,7 @@ std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, 
   const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, options_.ask_wait_ns);
   return ask({Asking::Kind::get, number, owner}, EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
              [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_,
-              text = definitions_.find(remote.get.pool)->second.text, keys = remote.get.keys,
+              text = text_of(remote.get.pool), keys = remote.get.keys,
               what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
                wire::encode(wire::PeerCompute{user, wait_ns, number, memory.inbox, reader, text, keys.first, keys.second,
                                               what->stores, what->plugin, what->function, what->result_row,
@@ -77,7 +71,7 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
   OFP_ASSIGN(const Definition* const definition, define(asked.pool, static_cast<uid_t>(asked.user), false, effects));
   computes_->begin({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = definition->name.name,
-                    .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = asked.inbox, .of_member = true,
+                    .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .of_member = true, .inbox = asked.inbox,
                     .reader = std::string(asked.reader), .delivery = asked.delivery, .wait_ns = asked.wait_ns,
                     .deadline = deadline_after(now, asked.wait_ns)},
                    computation_of(asked), now, effects);

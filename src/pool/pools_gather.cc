@@ -34,7 +34,6 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   const auto known = definitions_.find(made.pool);
   if (known == definitions_.end())
     return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)}, effects);
-  made.text = known->second.text;
   const std::uint64_t number = next_number_++;
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
   std::vector<std::string> members = known->second.members;
@@ -46,7 +45,7 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
       continue;
     }
     ask({Asking::Kind::gather, number, member}, EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{gather.user}, text = gather.text, row = gather.row_glob, column = gather.column_glob](
+        [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob, column = gather.column_glob](
             const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
         effects);
   }
@@ -104,7 +103,7 @@ Result<std::uint64_t> Pools::drop(const std::string& pool, std::string_view row_
 void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects) {
   const Gather& gather = gathers_.at(number);
   ask({Asking::Kind::gather, number, member}, EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{gather.user}, after, text = gather.text, row = gather.row_glob, column = gather.column_glob](
+      [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob, column = gather.column_glob](
           const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerList{user, after, text, row, column}, payload); },
       effects);
 }

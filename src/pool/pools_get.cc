@@ -25,7 +25,7 @@ void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now
   if (!name) return refuse(channel, request.ticket, name.error(), effects);
   RemoteGet remote;
   remote.get = {.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user, .pool = name->name,
-                .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .into = {.region = asked.segment},
+                .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                 .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
   const std::uint64_t number = next_number_++;

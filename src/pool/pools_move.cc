@@ -2,10 +2,12 @@
 //
 // Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner before
 // that is none any more sends to all, and drops its own when they have it. What arrives does not replace what is there: that
-// was put later, at its new place.
+// was put later, at its new place. A move that fails is tried again: its row has fewer copies than it is to have until then.
 #include <algorithm>
 #include <iterator>
 #include <utility>
+
+#include <fmt/ranges.h>
 
 #include "base/log.h"
 #include "pool/placement.h"
@@ -40,12 +42,18 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
 }
 
 void Pools::start_moves(TimeNs now, Effects& effects) {
+  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front()) moves_.push_back(std::move(again_.front()));
   while (moving_ < options_.moves_max && !moves_.empty()) {
     Move move = std::move(moves_.front());
     moves_.pop_front();
     const auto known = definitions_.find(move.pool);
     const auto held = table_.held(move.pool, move.keys);
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
+    if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
+      const std::vector<std::string> owners_now = owners(known->second, move.keys.first);
+      std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
+      if (move.to.empty()) continue;
+    }
     ++moving_;
     if (!held->frame->unread) {
       start_move(move, held->frame, now, effects);
@@ -56,6 +64,8 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
                        if (read) return start_move(move, *read, now_, then);
                        log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
                        --moving_;
+                       if (read.error().code != Error::io)
+                         again_.push_back({move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
                        due(now_);
                      },
                      effects);
@@ -70,9 +80,29 @@ void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& ef
     return due(now);
   }
   Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-          .text = known->second.text, .frame = std::move(frame), .moves = true, .drop_after = move.drop_after,
+          .frame = std::move(frame), .moves = true, .drop_after = move.drop_after, .failures = move.failures,
           .recovered = table_.is_recovered(move.pool, move.keys), .owners = move.to};
   start(std::move(put), now, effects);
+}
+
+void Pools::moved(const Put& put, const Status& status) {
+  --moving_;
+  due(now_);  // for the next one
+  const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
+  const auto known = definitions_.find(put.place.pool);
+  if (status) {
+    ++counters_.moved_rows;
+    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);  // again, meanwhile
+    if (put.drop_after && !is_owner) table_.remove(put.place.pool, keys);
+    return;
+  }
+  ++counters_.failed_moves;
+  std::vector<std::string> left;
+  for (const std::string& owner : put.owners)
+    if (!put.done.contains(owner)) left.push_back(owner);
+  log(put.failures == 0 ? LogLevel::warning : LogLevel::debug, "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s",
+      put.place.pool, keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
+  again_.push_back({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
 }
 
 }  // namespace offpath::pool

@@ -33,7 +33,6 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   } else {
     put.owners = owners(definition, place.row_key);
   }
-  put.text = definition.text;
   start(std::move(put), now, effects);
   return Stored::later;
 }
@@ -52,13 +51,13 @@ void Pools::end_step(const std::string& pool, const std::string& row_key, std::u
   const Definition& definition = known->second;
   if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
   start({.what = Put::What::step_end, .place = {pool, row_key, "", table_.user_of(pool), 0, false},
-         .text = definition.text, .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
+         .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
         now, effects);
 }
 
 // All members learn of a pool when it is made, so that they agree where its rows lie.
 void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
-  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}, .text = definition.text};
+  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}};
   for (const std::string& member : alive_)
     if (member != self_) tell.owners.push_back(member);
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
@@ -80,12 +79,13 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   put.waits_for_budget = false;
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", put.text)};
+    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
     put.retry_at = now + options_.retry_ns;
   }
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
     if (owner != self_) {
+      if (now >= put.deadline) continue;
       put.asked.insert(owner);
       ask_owner(put, owner, effects);
       continue;
@@ -100,8 +100,10 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   }
   const bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
-  if (now >= put.deadline) return finish(number, tl::unexpected(put.last), effects);
-  due(std::min(put.retry_at, put.deadline));
+  const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
+  // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
+  if (now >= put.deadline && (put.asked.empty() || now >= end)) return finish(number, tl::unexpected(put.last), effects);
+  due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
 }
 
 Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
@@ -120,13 +122,13 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   const std::uint64_t user = put.place.user;
   if (put.what == Put::What::definition) {
     ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, text = put.text](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
+        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
         effects);
     return;
   }
   if (put.what == Put::What::step_end) {
     ask(asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, rank = put.rank, ranks = put.ranks, text = put.text, row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
+        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
         },
         effects);
@@ -135,11 +137,12 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++counters_.retries;
   ++counters_.remote_puts;
   counters_.remote_bytes += put.frame->bytes;
-  ask(asking, EntryKind::peer_put, put.deadline, put.frame, 0,
-      [place = put.place, text = put.text, process = process_, number = put.number, moved = put.moves, recovered = put.recovered, rows = put.frame->rows,
-       arrow = put.frame->arrow, bytes = put.frame->bytes](const AskedMemory& memory, std::vector<std::byte>& payload) {
+  const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
+  ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
+      [place = put.place, text = text_of(put.place.pool), process = process_, number = put.number, moved = put.moves, recovered = put.recovered, rows = put.frame->rows,
+       arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
-                              .arrow = arrow, .hidden = place.hidden, .moved = moved, .recovered = recovered, .offer = memory.offer,
+                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .recovered = recovered, .offer = memory.offer,
                               .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key};
         message.object.length = bytes;
         wire::encode(message, payload);
@@ -166,12 +169,7 @@ void Pools::on_put_answer(std::uint64_t number, const std::string& member, const
 void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
-  if (put.moves) {
-    --moving_;
-    counters_.moved_rows += status ? 1 : 0;
-    if (status && put.drop_after) table_.remove(put.place.pool, {put.place.row_key, put.place.column_key});
-    due(now_);  // for the next one
-  }
+  if (put.moves) moved(put, status);
   if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
 }
 

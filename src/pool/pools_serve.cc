@@ -30,7 +30,7 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_list: return serve_list(channel, request, effects);
       case EntryKind::peer_drop: return serve_drop(channel, request, effects);
       case EntryKind::peer_step_end: return serve_step_end(channel, request, now, effects);
-      case EntryKind::peer_define: return serve_definition(request, now, effects).map([&] {
+      case EntryKind::peer_define: return serve_definition(request, effects).map([&] {
         effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
       });
       default: OFP_ASSERT(!"a request of another service");
@@ -45,23 +45,20 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
   OFP_ASSIGN(const Definition* const definition, define(put.pool, static_cast<uid_t>(put.user), false, effects));
-  Incoming incoming{.channel = channel, .ticket = request.ticket, .member_pool = definition->name.name};
+  Incoming incoming;
+  incoming.object = {channel, put.offer, put.object, put.object.length, static_cast<uid_t>(put.user), deadline_after(now, offer_wait_ns)};
+  incoming.ticket = request.ticket;
   incoming.place = {definition->name.name, std::string(put.row_key), std::string(put.column_key), static_cast<uid_t>(put.user),
                     put.keep, put.hidden};
   OFP_TRY(table_.admit(definition->name.name, incoming.place.user));
   incoming.id = {put.writer, put.number};
   incoming.rows = put.rows;
-  incoming.bytes = put.object.length;
   incoming.arrow = put.arrow;
   incoming.moved = put.moved;
-  incoming.offer = put.offer;
-  incoming.from = put.object;
-  incoming.offer_until = deadline_after(now, offer_wait_ns);
+  incoming.recovered = put.recovered;
+  incoming.deadline = deadline_after(now, put.wait_ns);
   ++counters_.served_puts;
-  // What this agent found on its disk when it started may be older than what lived on elsewhere.
-  const FrameTable::Keys keys{incoming.place.row_key, incoming.place.column_key};
-  const bool is_older = table_.is_recovered(incoming.place.pool, keys) && !put.recovered && definition->name.options.overwrite;
-  if (put.moved && !is_older && table_.holds(incoming.place.pool, keys)) {
+  if (put.moved && has_newer(incoming)) {
     if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
     effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
     return {};
@@ -77,15 +74,13 @@ Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& reques
   const auto asked = gets_.find(delivery.delivery);
   if (asked == gets_.end() || asked->second.asking == 0)
     return fail(Error::not_found, "nobody waits for delivery {} any more", delivery.delivery);
-  Incoming incoming{.channel = channel, .ticket = request.ticket};
-  incoming.place.user = asked->second.get.user;
+  Incoming incoming;
+  incoming.object = {channel, delivery.offer, delivery.object, delivery.object.length, asked->second.get.user, deadline_after(now, offer_wait_ns)};
+  incoming.ticket = request.ticket;
   incoming.delivery = delivery.delivery;
   incoming.rows = delivery.rows;
-  incoming.bytes = delivery.object.length;
   incoming.arrow = delivery.arrow;
-  incoming.offer = delivery.offer;
-  incoming.from = delivery.object;
-  incoming.offer_until = deadline_after(now, offer_wait_ns);
+  incoming.deadline = deadline_after(now, options_.put_wait_ns);
   waiting_.push_back(std::move(incoming));
   admit_incoming(now, effects);
   return {};
@@ -102,60 +97,65 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
   for (std::size_t i = 0; i < waiting_.size();) {
     Incoming& incoming = waiting_[i];
     Result<bool> begun = begin_pull(incoming, now, effects);
+    if (begun && !*begun && now >= incoming.deadline) begun = tl::unexpected(Failure{Error::timeout, std::move(incoming.last.message)});
     if (begun && !*begun) {
+      due(incoming.deadline);
       ++i;
       continue;
     }
-    if (!begun) refuse(incoming.channel, incoming.ticket, std::move(begun).error(), effects);
+    if (!begun) refuse(incoming.object.channel, incoming.ticket, std::move(begun).error(), effects);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
 Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
-  if (!incoming.member_pool.empty()) {
-    Status room = table_.may_put(incoming.place, incoming.bytes + reserved_[incoming.place.pool], incoming.id);
+  OFP_TRY(intake_.may_fit(incoming.object.bytes));
+  if (incoming.delivery == 0) {
+    Status room = table_.may_put(incoming.place, incoming.object.bytes + reserved_[incoming.place.pool], incoming.id);
     if (!room && (room.error().code == Error::would_block ||
-                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.bytes, incoming.id)))) {
+                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
       waits_for_budget_ = true;
+      incoming.last = std::move(room).error();
       return false;
     }
     if (!room) return tl::unexpected(std::move(room).error());
   }
-  if (!incoming.member_pool.empty() && table_.is_durable(incoming.place.pool) && table_.disk()->rests(now)) {
+  if (incoming.delivery == 0 && table_.is_durable(incoming.place.pool) && table_.disk()->rests(now)) {
+    incoming.last = {Error::no_space, fmt::format("member {}: {}", self_, table_.disk()->failure())};
     due(table_.disk()->rests_until());
     return false;
   }
   const std::uint64_t number = next_number_++;
   const std::uint64_t token = mover::token_of(mover::Service::peers, number);
-  OFP_ASSIGN(const Intake::Begun begun,
-             intake_.begin(token, {incoming.channel, incoming.offer, incoming.from, incoming.bytes, incoming.place.user, incoming.offer_until},
-                           now, effects));
+  OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
-    if (incoming.offer != 0) due(incoming.offer_until);
+    due(incoming.object.deadline());
+    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_, incoming.object.bytes)};
     return false;
   }
-  counters_.served_bytes += incoming.bytes;
+  counters_.served_bytes += incoming.object.bytes;
   if (begun == Intake::Begun::now) {
     arrived(std::move(incoming), intake_.end(token, {}), now, effects);
     return true;
   }
-  reserved_[incoming.place.pool] += incoming.bytes;
+  reserved_[incoming.place.pool] += incoming.object.bytes;
   incoming_.emplace(number, std::move(incoming));
   return true;
 }
 
 void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects) {
   const auto answer = [&](const Status& outcome) {
-    if (outcome) effects.push_back(ReplyEffect{incoming.channel, incoming.ticket, wire::Done{0}});
-    else refuse(incoming.channel, incoming.ticket, outcome.error(), effects);
+    if (outcome) effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{0}});
+    else refuse(incoming.object.channel, incoming.ticket, outcome.error(), effects);
   };
   if (!object) return answer(tl::unexpected(object.error()));
   FramePtr frame = std::move(*object);
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
-  if (!incoming.member_pool.empty() && table_.is_durable(incoming.place.pool))
-    return keep_arrived(std::move(incoming), std::move(frame), effects);
-  if (!incoming.member_pool.empty()) {
+  if (incoming.delivery == 0) {
+    // What was put here while it was under way is newer.
+    if (incoming.moved && has_newer(incoming)) return answer({});
+    if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
     taking_moved_ = incoming.moved;
     Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
     taking_moved_ = false;
@@ -175,7 +175,7 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), false, effects));
   ++counters_.served_gets;
   table_.get({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(get.user), .pool = definition->name.name,
-              .keys = {std::string(get.row_key), std::string(get.column_key)}, .into = get.inbox, .of_member = true,
+              .keys = {std::string(get.row_key), std::string(get.column_key)}, .of_member = true, .inbox = get.inbox,
               .reader = std::string(get.reader), .delivery = get.delivery, .wait_ns = get.wait_ns,
               .deadline = deadline_after(now, get.wait_ns)},
              effects);
@@ -235,7 +235,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   return {};
 }
 
-Status Pools::serve_definition(const channel::Entry& request, TimeNs, Effects& effects) {
+Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
   auto made = define(message.pool, static_cast<uid_t>(message.user), false, effects);

@@ -48,18 +48,27 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
   work(number, now, effects);
 }
 
+// What this agent found on its disk when it started may be older than what lived on elsewhere.
+bool Pools::has_newer(const Incoming& incoming) const {
+  const FrameTable::Keys keys{incoming.place.row_key, incoming.place.column_key};
+  const auto known = definitions_.find(incoming.place.pool);
+  const bool replaced = known != definitions_.end() && known->second.name.options.overwrite && !incoming.recovered &&
+                        table_.is_recovered(incoming.place.pool, keys);
+  return !replaced && table_.holds(incoming.place.pool, keys);
+}
+
 void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
   const auto held = std::make_shared<Incoming>(std::move(incoming));
   table_.keep(held->place, frame, held->id,
               [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
                 now_ = then;
                 if (!file)  // the member tries again: a full disk may be emptied
-                  return refuse(held->channel, held->ticket, {Error::would_block, fmt::format("member {}: {}", self_, file.error().message)}, more);
+                  return refuse(held->object.channel, held->ticket, {Error::would_block, fmt::format("member {}: {}", self_, file.error().message)}, more);
                 taking_moved_ = held->moved;
                 Status taken = table_.put(held->place, frame, then, more, held->id, *file);
                 taking_moved_ = false;
-                if (taken) more.push_back(ReplyEffect{held->channel, held->ticket, wire::Done{0}});
-                else refuse(held->channel, held->ticket, std::move(taken).error(), more);
+                if (taken) more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
+                else refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
               },
               effects);
 }

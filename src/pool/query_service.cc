@@ -8,13 +8,12 @@ namespace offpath::pool {
 using mover::ChannelNumber;
 using mover::Effects;
 using mover::FailEffect;
-using mover::HandOverEffect;
 using mover::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
 
-constexpr std::uint64_t own = 1ull << 63;  // in the numbers of leases and answers, as programs see them
+constexpr std::uint64_t own = 1ull << 63;  // in the numbers of answers, as programs see them
 
 std::uint64_t number_of(std::uint64_t token) noexcept { return token & ((1ull << 56) - 1); }
 
@@ -38,16 +37,11 @@ struct QueryService::Answer {
   bool running = false, finished = false, begun = false, late = false;
   std::deque<FramePtr> ready;        // the first of them is number `first`
   std::uint64_t first = 0;
-  std::uint64_t lease = 0;           // of the frame that was handed over last
-  struct Asked {
-    std::uint64_t ticket;
-    wire::RegionId segment;
-  };
-  std::optional<Asked> asked;        // what its channel waits for: the beginning, or a frame
+  std::optional<std::uint64_t> asked;  // the ticket its channel waits for: of the beginning, or of a frame
 };
 
-QueryService::QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, Choose choose)
-    : limits_(limits), cache_(std::move(cache)), choose_(std::move(choose)) {}
+QueryService::QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, Choose choose, Give give)
+    : limits_(limits), cache_(std::move(cache)), choose_(std::move(choose)), give_(std::move(give)) {}
 QueryService::~QueryService() = default;
 
 bool QueryService::is_own(const channel::Entry& release) noexcept {
@@ -64,7 +58,6 @@ void QueryService::on_channel_closed(ChannelNumber channel, Effects& effects) {
   for (const auto& [number, answer] : answers_)
     if (answer->channel == channel) gone.push_back(number);
   for (const std::uint64_t number : gone) forget(number);
-  counters_.leases -= at->second.leases.size();
   channels_.erase(at);
   run_waiting(effects);
 }
@@ -76,7 +69,6 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
     case EntryKind::release: {
       wire::Release release{};
       if (!wire::decode(request.payload, release)) return;
-      counters_.leases -= channels_.at(channel).leases.erase(release.lease);
       const auto answer = answers_.find(release.lease & ~own);
       if (answer != answers_.end() && answer->second->channel == channel) forget(answer->first);
       return run_waiting(effects);
@@ -110,7 +102,7 @@ void QueryService::begin(ChannelNumber number, const channel::Entry& request, Ti
   answer->column_glob = query.column_glob;
   answer->deadline = query.wait_ns < 0 ? never : deadline_after(now, query.wait_ns);
   answer->bytes = std::move(*buffer);
-  answer->asked = {request.ticket, 0};
+  answer->asked = request.ticket;
   ++channel.open;
   ++counters_.queries;
   ++counters_.open;
@@ -123,13 +115,6 @@ void QueryService::begin(ChannelNumber number, const channel::Entry& request, Ti
 
 void QueryService::on_transfer(std::uint64_t token, Status status, Effects& effects) {
   const std::uint64_t number = number_of(token);
-  if (const auto push = pushes_.find(number); push != pushes_.end()) {
-    const Push done = push->second;
-    pushes_.erase(push);
-    if (status) effects.push_back(ReplyEffect{done.channel, done.ticket, done.got});
-    else effects.push_back(FailEffect{done.channel, done.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
   const auto at = answers_.find(number);
   if (at == answers_.end()) return;
   if (!status) return fail_answer(*at->second, std::move(status).error(), effects);
@@ -198,7 +183,7 @@ void QueryService::on_job(std::uint64_t token, Status status, Effects& effects) 
     answer.run.reset();  // and what it read
   }
   if (!std::exchange(answer.begun, true)) {
-    effects.push_back(ReplyEffect{answer.channel, std::exchange(answer.asked, {})->ticket, wire::Done{answer.number | own}});
+    effects.push_back(ReplyEffect{answer.channel, *std::exchange(answer.asked, {}), wire::Done{answer.number | own}});
   } else if (answer.asked) {
     serve(answer, effects);
   }
@@ -225,46 +210,23 @@ void QueryService::next(ChannelNumber number, const channel::Entry& request, Eff
     if (answer.ready.empty()) return refuse({Error::invalid, fmt::format("frame {} of an answer was not given yet", answer.first)});
     answer.ready.pop_front();
     ++answer.first;
-  } else if (next.segment != 0) {  // it could not be handed over, and is to be pushed
-    counters_.leases -= channels_.at(number).leases.erase(std::exchange(answer.lease, 0));
   }
-  if (channels_.at(number).leases.size() >= limits_.leases_max)
-    return refuse({Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some",
-                                                 channels_.at(number).leases.size())});
-  answer.asked = {request.ticket, next.segment};
+  answer.asked = request.ticket;
   serve(answer, effects);
 }
 
 void QueryService::serve(Answer& answer, Effects& effects) {
-  if (!answer.ready.empty()) return give(answer, answer.ready.front(), effects);
+  if (!answer.ready.empty()) return give_(answer.channel, *std::exchange(answer.asked, {}), answer.ready.front(), effects);
   if (!answer.finished) return answer.running ? void() : want_step(answer, effects);
-  effects.push_back(ReplyEffect{answer.channel, answer.asked->ticket, wire::Done{0}});
+  effects.push_back(ReplyEffect{answer.channel, *answer.asked, wire::Done{0}});
   forget(answer.number);
-}
-
-void QueryService::give(Answer& answer, const FramePtr& frame, Effects& effects) {
-  const auto [ticket, segment] = *std::exchange(answer.asked, {});
-  wire::Got got{.how = wire::Got::How::descriptor, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
-  if (segment == 0) {
-    got.lease = answer.lease = next_number_++ | own;
-    channels_.at(answer.channel).leases.emplace(got.lease, frame);
-    ++counters_.leases;
-    effects.push_back(HandOverEffect{answer.channel, ticket, frame, got});
-    return;
-  }
-  got.how = wire::Got::How::pushed;
-  const std::uint64_t number = next_number_++;
-  pushes_.emplace(number, Push{answer.channel, ticket, got});
-  std::vector<link::WritePiece> pieces = {{segment, 0, frame->buffer.data(), frame->bytes}};
-  mover::PushEffect push{answer.channel, mover::token_of(mover::Service::query, number), std::move(pieces), frame};
-  effects.emplace_back(std::move(push));
 }
 
 // ---- ends
 
 void QueryService::fail_answer(Answer& answer, Failure failure, Effects& effects) {
   ++counters_.failed;
-  if (answer.asked) effects.push_back(FailEffect{answer.channel, answer.asked->ticket, wire::any_reply, std::move(failure)});
+  if (answer.asked) effects.push_back(FailEffect{answer.channel, *answer.asked, wire::any_reply, std::move(failure)});
   forget(answer.number);
 }
 

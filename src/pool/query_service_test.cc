@@ -13,7 +13,7 @@ constexpr mover::ChannelNumber asker = 1, stranger = 2;
 
 class QueryServiceTest : public ::testing::Test {
  protected:
-  QueryServiceTest() : service_(limits(), cache_, [this](const std::string& pool, auto, auto, uid_t) { return choose(pool); }) {
+  QueryServiceTest() : service_(limits(), cache_, [this](const std::string& pool, auto, auto, uid_t) { return choose(pool); }, give) {
     service_.on_channel_open(asker, 1000);
     service_.on_channel_open(stranger, 1001);
   }
@@ -22,6 +22,14 @@ class QueryServiceTest : public ::testing::Test {
     made.query = {.threads = 1, .frame_bytes_max = 64 << 10, .step_bytes = 128 << 10};
     made.open_max = 2;
     return made;
+  }
+  // As who gives frames to programs does.
+  static void give(mover::ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, mover::Effects& effects) {
+    wire::Got got{};
+    got.length = frame->bytes;
+    got.rows = frame->rows;
+    mover::HandOverEffect over{channel, ticket, frame, got};
+    effects.emplace_back(std::move(over));
   }
   Result<std::vector<QuerySource>> choose(const std::string& pool) {
     if (pool != "local:/p") return fail(Error::not_found, "there is no pool \"{}\"", pool);
@@ -87,47 +95,19 @@ TEST_F(QueryServiceTest, FramesComeOneByOneAndStepsOnlyAsTheyAreAskedFor) {
   const std::uint64_t answer = done();
   std::uint64_t frames = 0, rows = 0;
   for (;; ++frames) {
-    ask(EntryKind::query_next, wire::QueryNext{answer, frames, 0});
+    ask(EntryKind::query_next, wire::QueryNext{answer, frames});
     run_jobs();
     const auto* const over = only<mover::HandOverEffect>();
     if (over == nullptr) break;
     rows += over->got.rows;
     EXPECT_LE(over->got.length, 4u << 20);
-    const std::uint64_t lease = over->got.lease;
     effects_.clear();
-    EXPECT_EQ(service_.counters().leases, 1u);
-    ask(EntryKind::release, wire::Release{lease});
-    EXPECT_EQ(service_.counters().leases, 0u);
   }
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(rows, 400'000u);
   EXPECT_GT(service_.counters().steps, 1u);
   EXPECT_EQ(service_.counters().open, 0u);
   EXPECT_EQ(service_.counters().rows_read, 400'000u);
-}
-
-TEST_F(QueryServiceTest, WhereDescriptorsCannotCrossAFrameIsPushed) {
-  Query query;
-  query.aggregates = {{AggregateFunction::count, "n", {}}};
-  begin(query);
-  run_jobs();
-  const std::uint64_t answer = done();
-  ask(EntryKind::query_next, wire::QueryNext{answer, 0, 0});
-  ASSERT_NE(only<mover::HandOverEffect>(), nullptr);  // carried out as a reply that a segment is needed
-  effects_.clear();
-  ask(EntryKind::query_next, wire::QueryNext{answer, 0, wire::segment_flag | 3});
-  EXPECT_EQ(service_.counters().leases, 0u);
-  const auto* const push = only<mover::PushEffect>();
-  ASSERT_NE(push, nullptr);
-  const std::uint64_t token = push->token;
-  effects_.clear();
-  service_.on_transfer(token, {}, effects_);
-  const auto* const reply = only<mover::ReplyEffect>();
-  ASSERT_NE(reply, nullptr);
-  EXPECT_EQ(std::get<wire::Got>(reply->message).how, wire::Got::How::pushed);
-  effects_.clear();
-  ask(EntryKind::query_next, wire::QueryNext{answer, 1, 0});
-  EXPECT_EQ(done(), 0u);
 }
 
 TEST_F(QueryServiceTest, WhatIsWrongWithAQueryIsSaidAtItsBeginning) {
@@ -156,7 +136,7 @@ TEST_F(QueryServiceTest, ATimeThatIsOverEndsItWhetherAJobRunsOrNot) {
   const std::uint64_t answer = done();
   service_.on_time(100, effects_);
   EXPECT_TRUE(effects_.empty());
-  ask(EntryKind::query_next, wire::QueryNext{answer, 0, 0});
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0});
   EXPECT_EQ(failure().substr(0, 18), "there is no answer");
 }
 
@@ -164,11 +144,11 @@ TEST_F(QueryServiceTest, AnswersBelongToTheirChannelAndEndWithIt) {
   begin({});
   run_jobs();
   const std::uint64_t answer = done();
-  ask(EntryKind::query_next, wire::QueryNext{answer, 0, 0}, stranger);
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0}, stranger);
   EXPECT_EQ(failure().substr(0, 18), "there is no answer");
   ask(EntryKind::release, wire::Release{answer}, stranger);
   EXPECT_EQ(service_.counters().open, 1u);
-  ask(EntryKind::query_next, wire::QueryNext{answer, 7, 0});
+  ask(EntryKind::query_next, wire::QueryNext{answer, 7});
   EXPECT_EQ(failure(), "frame 7 of an answer was asked for, it is at 0");
   begin({});
   begin({});

@@ -157,14 +157,31 @@ void SiftService::forget_dropped() {
 
 // ---- tracks
 
+// All of them lie together, on one member.
+Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const std::uint64_t> identifiers) {
+  if (identifiers.empty()) return fail(Error::invalid, "pool \"{}\": no identifiers were named", pool.name);
+  const Geometry& geometry = pool.sift->geometry();
+  const std::uint32_t element = geometry.track_element(identifiers.front()).index;
+  for (const std::uint64_t identifier : identifiers) {
+    const std::uint32_t other = geometry.track_element(identifier).index;
+    if (other != element)
+      return fail(Error::invalid, "identifiers {} and {} are in elements {} and {} of pool \"{}\": ask for them one by one", identifiers.front(),
+                  identifier, element, other, pool.name);
+  }
+  return element;
+}
+
 Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::SiftTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(const Pool* const pool, existing(asked.pool, channels_.at(channel)));
+  if (!asked.all) {
+    OFP_ASSIGN(asked.element, element_of(*pool, asked.identifiers));
+  }
   const std::uint32_t elements = pool->settings.elements(pool->settings.track_stage());
   if (asked.element >= elements) return fail(Error::invalid, "element {} of a pool of {} elements", asked.element, elements);
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel), .pool = pool->name,
-                            .keys = {}, .into = {.region = asked.segment}};
+                            .keys = {}};
   const std::string& owner = pool->sift->geometry().owner_name({pool->settings.track_stage(), asked.element}, 0);
   if (owner == self_)
     return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
@@ -184,7 +201,7 @@ Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entr
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(const Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
-                            .keys = {}, .into = asked.inbox, .of_member = true, .reader = std::string(asked.reader),
+                            .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
                             .delivery = asked.delivery};
   return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
 }

@@ -50,7 +50,8 @@ SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<move
     : options_(options),
       buffers_(std::move(buffers)),
       pools_(pools),
-      intake_(buffers_, std::move(room), [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
+      intake_(buffers_, options.object_bytes_max, std::move(room),
+              [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
       alive_{""} {}
 
 SiftService::~SiftService() = default;
@@ -298,8 +299,7 @@ TimeNs SiftService::next_deadline() const noexcept {
   TimeNs next = never;
   for (const auto& [name, pool] : by_name_) next = std::min(next, pool->sift->next_deadline());
   for (const auto& [pool, token] : waiting_)
-    if (const auto source = sources_.find(token); source != sources_.end() && source->second.object.offer != 0)
-      next = std::min(next, source->second.object.offer_until);
+    if (const auto source = sources_.find(token); source != sources_.end()) next = std::min(next, source->second.object.deadline());
   return next;
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,6 +29,7 @@ struct SiftServiceOptions {
   TimeNs piece_wait_ns = 30 * second_ns;  // for the answer to a piece, before it is offered again
   TimeNs ask_wait_ns = 5 * second_ns;
   std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
+  std::uint64_t object_bytes_max = UINT64_MAX;  // as of PoolsOptions
 };
 
 class SiftService {
@@ -135,6 +137,7 @@ class SiftService {
   void forget_dropped();
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects);
+  [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
   void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
 
   SiftServiceOptions options_;

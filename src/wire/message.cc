@@ -112,7 +112,7 @@ void fields(auto& way, Is<PoolGet> auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.row_key, key_bytes_max, row_key);
   way.text(m.column_key, key_bytes_max, column_key);
-  way(m.wait_ns, m.segment);
+  way(m.wait_ns);
 }
 
 // What lists and drops choose by.
@@ -147,7 +147,16 @@ void fields(auto& way, Is<PoolQuery> auto& m) {
 
 void fields(auto& way, Is<QueryNext> auto& m) {
   way.begins("request for an answer's frame");
-  way(m.answer, m.index, m.segment);
+  way(m.answer, m.index);
+}
+
+void fields(auto& way, Is<PushLease> auto& m) {
+  way.begins("request for a lease's bytes");
+  way(m.lease, m.segment);
+}
+Status check(const PushLease& m) {
+  if (!is_segment(m.segment)) return fail(Error::invalid, "lease {} is to be pushed into region {:#x}, which is no segment", m.lease, m.segment);
+  return {};
 }
 
 void fields(auto& way, Is<Release> auto& m) {
@@ -168,7 +177,7 @@ void keys(auto& way, auto& m) {
 
 void fields(auto& way, Is<PeerPut> auto& m) {
   way.begins("put of a member");
-  way(m.user, m.writer, m.number, m.rows, m.keep, m.arrow, m.hidden, m.moved, m.recovered, m.offer);
+  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.recovered, m.offer);
   object_at(way, m.object);
   keys(way, m);
 }
@@ -200,7 +209,7 @@ Status check_arguments(Bytes arguments) {
 void fields(auto& way, Is<PoolCompute> auto& m) {
   way.begins("computation");
   keys(way, m);
-  way(m.wait_ns, m.segment, m.lease);
+  way(m.wait_ns);
   function(way, m);
 }
 Status check(const PoolCompute& m) { return check_arguments(m.arguments); }
@@ -277,7 +286,6 @@ Status check_tracks(const auto& m) {
 
 void fields(auto& way, Is<SiftTracks> auto& m) {
   way.begins("request for tracks");
-  way(m.segment);
   tracks(way, m);
 }
 Status check(const SiftTracks& m) { return check_tracks(m); }

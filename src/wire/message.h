@@ -45,6 +45,7 @@ enum class EntryKind : std::uint8_t {
   query_next = 25,
   pool_compute = 26,
   peer_compute = 27,
+  push_lease = 28,
   peer_piece = 30,
   sift_flush = 31,
   peer_flush = 32,
@@ -177,12 +178,12 @@ struct NeedCredit {
   std::uint64_t total;  // the credit word the host waits for
 };
 
+// Answered by Got, with a descriptor, or `needs_segment` where none can cross: a PushLease follows.
 struct PoolGet {
   std::string_view pool;
   std::string_view row_key;
   std::string_view column_key;
   std::int64_t wait_ns;  // how long the agent may hold the request until the object is there
-  RegionId segment;      // where to push the bytes; 0: hand over a descriptor
 };
 
 struct PoolList {
@@ -217,7 +218,6 @@ struct PoolQuery {
 struct QueryNext {
   std::uint64_t answer;
   std::uint64_t index;
-  RegionId segment;  // as of PoolGet
 };
 
 // A function of a plug-in over one object, or over all of a row where `column_key` is empty, called where the row lies. Answered
@@ -226,12 +226,16 @@ struct PoolCompute {
   std::string_view pool;
   std::string_view row_key, column_key;
   std::int64_t wait_ns;     // for objects and function together; 0: the objects have to be there, the function has its plug-in's time
-  RegionId segment;         // as of PoolGet
-  std::uint64_t lease;      // not 0: of the output that could not be handed over; it is to be pushed, and nothing called
   bool stores;              // outputs are put under the result's keys
   std::string_view plugin, function;
   std::string_view result_row, result_column;
   Bytes arguments;
+};
+
+// The frame of a lease is to be pushed into a segment of as many bytes, and the lease is over. Answered by Got: `pushed`.
+struct PushLease {
+  std::uint64_t lease;
+  RegionId segment;
 };
 
 // Of a frame's lease, or of an answer that no more frames are wanted of.
@@ -252,6 +256,7 @@ struct PeerPut {
   std::uint64_t number;
   std::uint64_t rows;
   std::uint64_t keep;     // as of OpenStream
+  std::int64_t wait_ns;   // for room; nobody wants to know any more then
   bool arrow;
   bool hidden;            // until its step has ended on all ranks
   bool moved;             // from an owner before: an object that is there already is newer
@@ -337,9 +342,8 @@ struct PeerFlush {
 // Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column. Answered
 // as PoolGet is, or as PeerGet.
 struct SiftTracks {
-  std::uint32_t element;
-  RegionId segment;
-  bool all;                // otherwise those of `identifiers`, which are ascending
+  std::uint32_t element;   // of all; otherwise the identifiers tell it
+  bool all;                // otherwise those of `identifiers`, which are ascending and of one element
   std::int64_t first_step, last_step;
   std::string_view pool;
   std::vector<std::uint64_t> identifiers;
@@ -409,7 +413,7 @@ struct Probed {
 struct Got {
   enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered } how;
   bool arrow;
-  std::uint64_t lease;   // to be released; 0: none
+  std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
   std::uint64_t length;  // bytes of the object
   std::uint64_t rows;
 };
@@ -436,7 +440,7 @@ struct Done {
 
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
-  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(Release) X(PostTable) X(MemberTable) \
+  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(PushLease) X(Release) X(PostTable) X(MemberTable) \
   X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)

@@ -128,7 +128,7 @@ TEST(Message, MovesAndPools) {
   EXPECT_EQ(back.object_bytes, 1u << 20);
   ASSERT_EQ(back.pieces.size(), 1u);
   EXPECT_EQ(back.pieces[0].target_offset, 4000u);
-  EXPECT_EQ(there_and_back(PoolGet{"local:/p", "r", "c", -1, segment_flag | 2}, kept).wait_ns, -1);
+  EXPECT_EQ(there_and_back(PoolGet{"local:/p", "r", "c", -1}, kept).wait_ns, -1);
   EXPECT_EQ(there_and_back(PoolList{"local:/p", "*", "a?", 12}, kept).after, 12u);
   EXPECT_EQ(there_and_back(PoolDrop{"local:/p", "*", ""}, kept).row_glob, "*");
   EXPECT_EQ(there_and_back(PoolWrite{"local:/p", 3}, kept).offer, 3u);
@@ -138,7 +138,7 @@ TEST(Message, MovesAndPools) {
 TEST(Message, OfMembersForTheirPools) {
   std::vector<std::byte> kept;
   const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
-  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, true, false, true, false, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
+  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
   EXPECT_EQ(put.writer, 7u);
   EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
   EXPECT_EQ(put.offer, 11u);
@@ -156,7 +156,7 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
   EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
   const std::string name(pool_bytes_max + 1, 'p');
-  const PeerPut long_name{1000, 7, 8, 9, 10, true, false, true, true, 11, at, name, "r", "c"};
+  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, name, "r", "c"};
   PeerPut refused{};
   EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
             "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");

@@ -118,6 +118,17 @@ def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) ->
             reader.pool("hash:/later").get("never", timeout=0.2)
 
 
+def test_objects_are_wanted_before_any_program_has_put_them(group: Group) -> None:
+    with group.connect("a") as writer, group.connect("b") as reader:
+        wanted = [reader.pool("hash:/wanted?replicas=1").want(f"step{step}", timeout=PATIENCE_S) for step in range(8)]
+        late = reader.pool("hash:/wanted").want("never", timeout=0.3)
+        put_steps(writer, "hash:/wanted", 8)
+        for step, future in enumerate(wanted):
+            assert equals(future.result(PATIENCE_S).table(), step, LARGE if step % 2 else SMALL)
+        with pytest.raises(offpath.Timeout, match="no object"):
+            late.result(PATIENCE_S)
+
+
 def test_replicas_survive_the_death_of_a_member_and_are_made_anew(group: Group) -> None:
     pool = "hash:/safe?replicas=2"
     with group.connect("a") as session:
@@ -173,6 +184,17 @@ def test_a_full_pool_holds_the_program_back_and_loses_nothing(group: Group) -> N
             assert equals(session.pool("hash:/small").get(f"step{step}", timeout=PATIENCE_S), step, LARGE)
             session.pool("hash:/small").drop(f"step{step}")
         tickets[-1].wait_stored(PATIENCE_S)
+
+
+def test_an_object_larger_than_its_owners_memory_fails_at_once(group: Group) -> None:
+    group.start("e", "--join", group.address("a"), "--set", "memory.bytes_max=16MiB")
+    assert until(lambda: group.all_know([*NAMES, "e"], ALL_ALIVE | {"e": "alive"}), PATIENCE_S)
+    with group.connect("a") as session:
+        pool = session.pool("hash:/large?members=e")
+        pool.put(bytes(4 << 20), "fits", timeout=PATIENCE_S)
+        with pytest.raises(offpath.TooLarge, match=r"of 20971520 bytes.*memory for 16777216"):
+            pool.put(bytes(20 << 20), "large", timeout=PATIENCE_S)
+        assert [entry.row for entry in pool.list()] == ["fits"]
 
 
 def test_misuse_is_named(group: Group) -> None:

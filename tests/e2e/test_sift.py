@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 from agent_group import PATIENCE_S, Group
 from agent_process import until
+from offpath.pool import Frame
+from offpath.tracks import Tracks
 
 NAMES = ["a", "b", "c"]
 ATOMS, STEPS = 6000, 12
@@ -90,6 +92,25 @@ def test_tracks_are_what_a_plain_sort_gives_from_any_member(group: Group, tmp_pa
     finally:
         for session in sessions:
             session.close()
+
+
+def test_the_agent_finds_the_element_of_identifiers(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    with group.connect("a") as session:
+        send_steps([session], range(2))
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        native = session._native
+        assert Frame(native.sift_tracks("sift:/tracks", 0, [3, 19], -1, 1000, PATIENCE_S), "").table().num_rows == 4
+        with pytest.raises(offpath.Invalid, match="identifiers 3 and 4 are in elements 3 and 4"):
+            native.sift_tracks("sift:/tracks", 0, [3, 4], -1, 1000, PATIENCE_S)
+        with pytest.raises(offpath.Invalid, match="no identifiers"):
+            native.sift_tracks("sift:/tracks", 0, [], -1, 1000, PATIENCE_S)
+
+        def asked(self: Tracks) -> int:
+            raise AssertionError("a second question")
+
+        monkeypatch.setattr(Tracks, "elements", property(asked))
+        assert tracks.track(17)["step"].to_pylist() == [0, 1]
 
 
 def test_tracks_are_read_while_sifting_goes_on(group: Group) -> None:

@@ -219,7 +219,7 @@ class World {
 
   void read_back(Program& program, const Sent& sent) {
     if (!wait(program, sent, channel::Progress::stored)) return;
-    auto frame = program.host->get(sent.row_key, "c", second_ns, 1 << 20);
+    auto frame = program.host->get(sent.row_key, "c", second_ns);
     if (!frame) return lose(program, frame.error());
     check(program, sent, *frame);
   }

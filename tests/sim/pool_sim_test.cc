@@ -153,7 +153,7 @@ class World {
   }
 
   void read(Program& program, const std::string& row, const std::vector<std::int64_t>& values) {
-    auto bytes = program.host->get(row, "c", 5 * second_ns, 1 << 20);
+    auto bytes = program.host->get(row, "c", 5 * second_ns);
     ASSERT_TRUE(bytes) << row << " of " << copies_ << " copies, read at " << SimCluster::name_of(program.place) << ": " << bytes.error().message;
     auto view = frame::parse_frame(*bytes);
     ASSERT_TRUE(view) << view.error().message;
@@ -189,7 +189,7 @@ class World {
     EXPECT_EQ(done.value, 1u) << at->first;
     const std::string row = at->first;
     stored_.erase(at);
-    auto bytes = program.host->get(row, "c", 0, 1 << 20);
+    auto bytes = program.host->get(row, "c", 0);
     ASSERT_FALSE(bytes) << row << " was dropped";
     EXPECT_EQ(bytes.error().code, Error::not_found) << bytes.error().message;
   }

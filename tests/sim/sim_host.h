@@ -1,6 +1,8 @@
 // A host program as the simulations need one: HostEnd plus what src/host would do to send columns and read them back.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -75,19 +77,26 @@ class SimHost {
     return ticket;
   }
 
-  // The object's bytes, by way of a segment.
-  Result<std::vector<std::byte>> get(const std::string& row_key, const std::string& column_key, TimeNs wait_ns, std::uint64_t bytes_max) {
+  // The object's bytes: from the descriptor, or by way of a segment.
+  Result<std::vector<std::byte>> get(const std::string& row_key, const std::string& column_key, TimeNs wait_ns) {
     const TimeNs deadline = deadline_after(end_.now(), wait_ns + second_ns);
-    OFP_ASSIGN(const wire::RegionId segment, end_.allocate(bytes_max, deadline));
-    std::vector<std::byte> payload;
-    wire::encode(wire::PoolGet{pool_, row_key, column_key, wait_ns, segment}, payload);
-    auto reply = end_.call(wire::EntryKind::pool_get, payload, deadline);
-    Result<std::vector<std::byte>> bytes = std::vector<std::byte>{};
-    wire::Got got{};
-    if (!reply) bytes = tl::unexpected(reply.error());
-    else if (auto decoded = wire::decode(reply->payload, got); !decoded) bytes = tl::unexpected(decoded.error());
-    else bytes->assign(end_.segment(segment).begin(), end_.segment(segment).begin() + static_cast<std::ptrdiff_t>(got.length));
+    OFP_ASSIGN(const wire::Got got, ask(wire::EntryKind::pool_get, wire::PoolGet{pool_, row_key, column_key, wait_ns}, deadline));
+    std::vector<std::byte> bytes(got.length);
+    if (got.how == wire::Got::How::descriptor) {
+      OFP_ASSIGN(const Fd fd, end_.take_descriptor(ticket_, deadline));
+      const ssize_t read = pread(fd.get(), bytes.data(), bytes.size(), 0);
+      std::vector<std::byte> release;
+      wire::encode(wire::Release{got.lease}, release);
+      OFP_TRY(end_.post(wire::EntryKind::release, release, deadline));
+      if (read != static_cast<ssize_t>(bytes.size())) return fail(Error::io, "{} of {} bytes were read", read, bytes.size());
+      return bytes;
+    }
+    OFP_ASSIGN(const wire::RegionId segment, end_.allocate(std::max<std::uint64_t>(got.length, 1), deadline));
+    const auto pushed = ask(wire::EntryKind::push_lease, wire::PushLease{got.lease, segment}, deadline);
+    const auto from = end_.segment(segment).begin();
+    if (pushed) std::copy(from, from + static_cast<std::ptrdiff_t>(got.length), bytes.begin());
     end_.free(segment);
+    if (!pushed) return tl::unexpected(pushed.error());
     return bytes;
   }
 
@@ -95,11 +104,23 @@ class SimHost {
   [[nodiscard]] std::uint32_t stream() const noexcept { return stream_; }
 
  private:
+  template <class Message>
+  Result<wire::Got> ask(wire::EntryKind kind, const Message& message, TimeNs deadline) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    OFP_ASSIGN(const channel::Reply reply, end_.call(kind, payload, deadline));
+    ticket_ = reply.ticket;
+    wire::Got got{};
+    OFP_TRY(wire::decode(reply.payload, got));
+    return got;
+  }
+
   std::shared_ptr<link::LoopbackFabric> fabric_;
   channel::HostEnd end_;
   std::uint32_t stream_ = 0;
   std::uint64_t charge_base_ = 0;
   std::string pool_;
+  std::uint64_t ticket_ = 0;  // of the last answer
 
   struct Set {
     std::uint64_t rows = 0;

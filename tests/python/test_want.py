@@ -1,0 +1,109 @@
+"""Objects that are asked for before they are there: futures and callbacks, any number at a time."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pytest
+from offpath.agent_http import fetch_status
+
+SCHEMA = pa.schema([pa.field("v", pa.int64(), nullable=False)])
+ROWS = [f"step{number}" for number in range(8)]
+PATIENCE_S = 20
+
+
+@pytest.fixture(params=["mapped", "tcp"])
+def wanting(request):
+    """A session that maps the agent's pages, and one to which bytes are pushed."""
+    if request.param == "mapped":
+        yield request.getfixturevalue("session")
+        return
+    _, address, key = request.getfixturevalue("tcp_agent")
+    with offpath.connect(address, key_file=key) as connected:
+        yield connected
+
+
+def leases(agent: offpath.Agent) -> int:
+    return fetch_status(agent.http_address)["table"]["leases"]
+
+
+def until(reached) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while not reached():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def put(stream, row):
+    stream.send({"v": np.full(1000, int(row[4:]))}, key=(row, "c")).wait_stored(PATIENCE_S)
+
+
+def test_several_are_outstanding_at_once_and_each_gets_its_own_object(wanting, name):
+    stream = wanting.stream(name, SCHEMA, rows_max=1000)
+    pool = wanting.pool(stream.pool_name)
+    called = []
+    wanted = {row: pool.want(row, "c", called.append) for row in ROWS}
+    twice = pool.want(ROWS[0], "c")
+    late = pool.want("never", "c", timeout=0.2)
+    assert not any(future.done() for future in wanted.values())
+    for row in reversed(ROWS):
+        put(stream, row)
+    for row, future in wanted.items():
+        frame = future.result(PATIENCE_S)
+        assert frame.table()["v"].to_numpy().tolist() == [int(row[4:])] * 1000
+    assert twice.result(PATIENCE_S).rows == 1000
+    with pytest.raises(offpath.Timeout, match=r"has no object \(never, c\)"):
+        late.result(PATIENCE_S)
+    assert until(lambda: set(called) == set(wanted.values()))
+    # One that is there already, and one that was to be there already.
+    assert pool.want(ROWS[3], "c").result(PATIENCE_S).table()["v"][0].as_py() == 3
+    with pytest.raises(offpath.NotFound, match=r"has no object \(never, c\)"):
+        pool.want("never", "c", timeout=0).result(PATIENCE_S)
+
+
+def test_they_are_awaited(session, name):
+    stream = session.stream(name, SCHEMA, rows_max=1000)
+    pool = session.pool(stream.pool_name)
+
+    async def both():
+        wanted = [asyncio.wrap_future(pool.want(row, "c", timeout=PATIENCE_S)) for row in ROWS[:2]]
+        threading.Timer(0.05, lambda: [put(stream, row) for row in ROWS[:2]]).start()
+        return await asyncio.gather(*wanted)
+
+    assert [frame.rows for frame in asyncio.run(both())] == [1000, 1000]
+
+
+def test_what_is_not_wanted_any_more_is_given_back(name):
+    with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
+        stream = session.stream(name, SCHEMA, rows_max=1000)
+        pool = session.pool(stream.pool_name)
+        wanted = pool.want(ROWS[0], "c")
+        assert wanted.cancel()
+        put(stream, ROWS[0])
+        assert until(lambda: leases(agent) == 1)
+        session.poll()
+        assert until(lambda: leases(agent) == 0)
+        held = pool.want(ROWS[0], "c").result(PATIENCE_S)
+        assert until(lambda: leases(agent) == 1)
+        del held
+        assert until(lambda: leases(agent) == 0)
+
+
+def test_closing_the_session_and_losing_the_agent_end_them(name):
+    with offpath.Agent.start() as agent:
+        session = offpath.connect(agent.address)
+        closed = session.pool(f"local:/{name}").want("step0")
+        session.close()
+        with pytest.raises(offpath.Closed):
+            closed.result(PATIENCE_S)
+        session = offpath.connect(agent.address)
+        lost = [session.pool(f"local:/{name}").want(row) for row in ROWS]
+    for future in lost:
+        with pytest.raises(offpath.PeerLost):
+            future.result(PATIENCE_S)
+    session.close()
