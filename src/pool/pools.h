@@ -290,6 +290,7 @@ class Pools final : public mover::Store {
   // An object of these keys is here that is not older than what arrives.
   [[nodiscard]] bool has_newer(const Incoming& incoming) const;
   void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
+  void give_away_later(const Place& place);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
 
   // pools_move.cc

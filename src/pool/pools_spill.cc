@@ -67,10 +67,21 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
                 taking_moved_ = held->moved;
                 Status taken = table_.put(held->place, frame, then, more, held->id, *file);
                 taking_moved_ = false;
+                if (taken) give_away_later(held->place);
                 if (taken) more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
                 else refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
               },
               effects);
+}
+
+// Members may have changed while it was written. Not at once: this agent may be the one that has not heard yet.
+void Pools::give_away_later(const Place& place) {
+  const auto known = definitions_.find(place.pool);
+  if (known == definitions_.end()) return;
+  std::vector<std::string> all = owners(known->second, place.row_key);
+  if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
+  again_.push_back({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, now_ + options_.move_retry_ns});
+  due(again_.front().begin_at);
 }
 
 // ---- time and completions
