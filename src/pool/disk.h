@@ -57,6 +57,8 @@ class Disk {
 
   // It was full, or failed, a moment ago.
   [[nodiscard]] bool rests(TimeNs now) const noexcept { return now < rests_until_; }
+  // Where there is room for one, several at a time could each take a part of it and all fail: one, until one went well.
+  [[nodiscard]] std::uint64_t writing_max() const noexcept { return failure_.empty() ? 4 : 1; }
   [[nodiscard]] TimeNs rests_until() const noexcept { return rests_until_; }
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }  // of the last write; empty: it went well
   [[nodiscard]] const DiskCounters& counters() const noexcept { return counters_; }

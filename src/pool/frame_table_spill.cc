@@ -16,7 +16,6 @@ using mover::FailEffect;
 
 namespace {
 
-constexpr std::uint64_t writing_max = 4;              // objects that leave memory at a time
 constexpr std::size_t looks_max = 64;                 // at objects that somebody holds, before the search is given up
 constexpr TimeNs room_wait_ns = second_ns;            // for memory to read an object back into, where nobody says for how long
 constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // of a budget: from where to where objects leave
@@ -127,7 +126,7 @@ bool FrameTable::let_go(const std::string& name, Pool& pool, std::uint64_t used,
   const std::uint64_t bytes = object.frame->bytes;
   if (!object.file) {
     if (disk_->rests(now)) lighten_at_ = disk_->rests_until();
-    if (disk_->rests(now) || disk_->counters().writing >= writing_max) {
+    if (disk_->rests(now) || disk_->counters().writing >= disk_->writing_max()) {
       stirred_ = !disk_->rests(now);
       return false;
     }

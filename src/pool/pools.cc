@@ -161,7 +161,7 @@ void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure,
 bool Pools::may_pass(Error code) noexcept {
   switch (code) {
     case Error::peer_lost: case Error::timeout: case Error::closed: case Error::would_block: case Error::cancelled:
-    case Error::not_found: case Error::no_memory:
+    case Error::not_found: case Error::no_memory: case Error::no_space:
       return true;
     default: return false;
   }

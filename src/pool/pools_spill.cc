@@ -16,7 +16,11 @@ Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
   if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", self_);
   if (disk.rests(now)) {
     due(put.retry_at = disk.rests_until());
-    return fail(Error::would_block, "member {}: {}", self_, disk.failure());
+    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
+  }
+  if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
+    due(put.retry_at = now + options_.retry_ns);
+    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
   }
   const PutId id{process_, put.number};
   OFP_TRY(table_.may_put(put.place, put.frame->bytes, id));
@@ -63,7 +67,7 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
               [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
                 now_ = then;
                 if (!file)  // the member tries again: a full disk may be emptied
-                  return refuse(held->object.channel, held->ticket, {Error::would_block, fmt::format("member {}: {}", self_, file.error().message)}, more);
+                  return refuse(held->object.channel, held->ticket, {Error::no_space, fmt::format("member {}: {}", self_, file.error().message)}, more);
                 taking_moved_ = held->moved;
                 Status taken = table_.put(held->place, frame, then, more, held->id, *file);
                 taking_moved_ = false;
