@@ -4,20 +4,23 @@
 //
 //   sift.impulse_linear                time of ten times as many particles, over ten times the time
 //   sift.impulse_records_per_core_s    against the rate of the split alone, for as many stages
-//   sift.track_ms_p99                  one track out of 1 M identifiers x 100 steps, sifted by one agent that goes on sifting
+//   figure 7                           4, 16 and 128 splits, over the stages each needs; jobs, and all that is not jobs
+//   figure 8                           the first stage alone: the split of what every agent was given
+//   figure 9                           10, 100 and 1,000 M particles
 //
 //   --agents NUMBER, --particles NUMBER (the smaller of the two sizes)
+//   --part linear|figures, for a profile
+#include <unistd.h>
+
 #include <charconv>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <random>
 
 #include "machine.h"
 #include "report.h"
 #include "sift/particles.h"
 #include "sift/sift.h"
-#include "sift/track_reader.h"
 
 namespace offpath::bench {
 namespace {
@@ -61,6 +64,7 @@ class World {
 
   FrameMemory memory;
   std::vector<std::unique_ptr<Sift>> agents;
+  double jobs_ns = 0;  // in splits, sorts, merges and checks
 
  private:
   void add(std::size_t agent, Effects& effects) {
@@ -75,7 +79,9 @@ class World {
       const Effect effect = std::move(queue.front().second);
       queue.pop_front();
       if (const auto* job = std::get_if<JobEffect>(&effect)) {
+        const std::uint64_t began = ticks();
         const Status status = job->run();
+        jobs_ns += double(ticks() - began) * ns_per_tick();
         if (!status && problem.empty()) problem = status.error().message;  // tried again by a timer, and there is no time here
         agents[agent]->on_job(job->token, status, 0, effects);
       } else if (const auto* publish = std::get_if<PublishEffect>(&effect)) {
@@ -113,8 +119,12 @@ FramePtr random_frame(const RowForm& form, std::uint64_t rows, std::uint64_t ids
   return made.frame;
 }
 
-// Nanoseconds until all particles are in tracks.
-Result<double> impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory) {
+struct Impulse {
+  double ns = 0;       // until all particles are in tracks
+  double jobs_ns = 0;  // of these
+};
+
+Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory) {
   OFP_ASSIGN(const std::unique_ptr<World> world, World::make(settings, agents, memory));
   const auto form = RowForm::make(particle_schema(), settings.key).value();
   std::mt19937_64 random(3);
@@ -127,53 +137,101 @@ Result<double> impulse(const Settings& settings, std::uint32_t agents, std::uint
   std::uint64_t found = 0;
   for (const auto& agent : world->agents) found += agent->tracks().rows();
   if (found != rows * agents) return fail(Error::io, "{} of {} particles are in tracks", found, rows * agents);
-  return ns;
+  return Impulse{ns, world->jobs_ns};
 }
 
-// Records a second of the split alone, of pieces as large.
-double split_rate(const Settings& settings, std::uint64_t rows, const FrameMemory& memory) {
+// The median of `turns`, after one that fills the memory.
+Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles, std::size_t turns,
+                               const FrameMemory& memory) {
+  std::vector<Impulse> all;
+  for (std::size_t i = 0; i <= turns; ++i) {
+    OFP_ASSIGN(const Impulse each, impulse(settings, agents, particles, memory));
+    if (i > 0) all.push_back(each);
+  }
+  std::ranges::sort(all, {}, &Impulse::ns);
+  return all[all.size() / 2];
+}
+
+// Nanoseconds of the split alone, of a piece as large: counted, split, and its parts' identifiers summed up.
+double split_ns(const Settings& settings, std::uint64_t rows, std::size_t turns, const FrameMemory& memory) {
   const auto form = RowForm::make(particle_schema(), settings.key).value();
   std::mt19937_64 random(3);
   std::vector<Piece> pieces(1);
   pieces[0].frame = random_frame(*form, rows, UINT64_MAX, random, memory);
   pieces[0].view = form->view({pieces[0].frame->buffer.data(), pieces[0].frame->bytes}).value();
   pieces[0].runs = {{0, rows}};
-  std::vector<double> rates;
-  for (int turn = 0; turn < 9; ++turn) {
+  std::vector<double> ns;
+  for (std::size_t turn = 0; turn <= turns; ++turn) {
     const std::uint64_t began = ticks();
     keep(split_pieces(*form, pieces, settings.split_bits(1), memory));
-    rates.push_back(double(rows) / (double(ticks() - began) * ns_per_tick()) * 1e9);
+    if (turn > 0) ns.push_back(double(ticks() - began) * ns_per_tick());
   }
-  return median(rates);
+  return median(ns);
 }
 
-Status add_tracks(const Options& options, Report& report, const FrameMemory& memory) {
-  const std::uint64_t ids = options.quick ? 10'000 : 1'000'000, steps = options.quick ? 20 : 100;
-  OFP_ASSIGN(const Settings settings, parse_settings("sift:/t?key=id&fanout=64&threshold=16MiB&budget=2GiB"));
-  OFP_ASSIGN(const std::unique_ptr<World> world, World::make(settings, 1, memory));
-  const auto form = RowForm::make(particle_schema(), settings.key).value();
-  std::vector<std::uint64_t> order(ids);
-  std::iota(order.begin(), order.end(), 0);
-  std::mt19937_64 random(5);
-  std::vector<double> ms;
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    RowForm::Made made = form->make_frame(ids, world->memory).value();
-    for (std::size_t column = 1; column < made.columns.size(); ++column) std::memset(made.columns[column], 1, ids * form->widths()[column]);
-    std::ranges::shuffle(order, random);
-    std::memcpy(made.columns[0], order.data(), ids * 8);
-    world->put(0, fmt::format("{}", step), made.frame);
-    if (step + 10 < steps) continue;
-    for (int i = 0; i < 200; ++i) {  // between two steps: caches hold what was sifted, not what is looked for
-      const std::uint64_t id = random() % ids;
-      const std::uint64_t began = ticks();
-      TrackReader reader(world->agents[0]->tracks({&id, 1}), {.identifiers = {{id}}}, 1 << 20);
-      OFP_ASSIGN(const FramePtr frame, reader.next(world->memory));
-      ms.push_back(double(ticks() - began) * ns_per_tick() / 1e6);
-      keep(frame);
-    }
+Result<Settings> settings_of(std::uint32_t stages, std::uint32_t fanout) {
+  return parse_settings(fmt::format("sift:/t?key=id&stages={}&fanout={}&threshold=64MiB&budget=512MiB", stages, fanout));
+}
+
+// Ten times the smaller impulse against the larger one, in turns.
+Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t small, const FrameMemory& memory, Report& report) {
+  OFP_ASSIGN(const Settings settings, settings_of(2, 16));
+  const auto turn = [&](std::uint64_t particles) {
+    return Turn([&, particles] { return impulse(settings, agents, particles, memory).map([](const Impulse& each) { return each.ns; }); });
+  };
+  PairPlan plan = options.pairs();  // a pair takes ten seconds
+  plan.pairs = std::min<std::size_t>(plan.pairs, 7);
+  plan.warmups = 1;
+  OFP_ASSIGN(const Comparison compared, run_pairs(plan, turn(10 * small), turn(small)));
+  // The pairs' ratios are small / large: ten times that is how much better than linear the larger one is.
+  report.add(Claim{.claim = "sift.impulse_linear", .value = 1 / (10 * compared.ratio), .unit = "", .peer = "ten times the smaller impulse",
+                   .peer_value = 1, .ratio = 10 * compared.ratio,
+                   .interval = Interval{10 * compared.interval.low, 10 * compared.interval.high}, .pairs = compared.pairs,
+                   .target = value_at_most(1.15, "")});
+  const double rate = double(10 * small) / compared.subject * 1e9;
+  const std::uint64_t rows = 10 * small / agents;
+  const double split = double(rows) / split_ns(settings, rows, 9, memory) * 1e9 / settings.stages;
+  report.add(Claim{.claim = "sift.impulse_records_per_core_s", .value = rate / 1e6, .unit = "M/s", .peer = "the split / stages",
+                   .peer_value = split / 1e6, .ratio = rate / split, .target = ratio_at_least(0.4)});
+  report.add(Series{"sift_fig9", "Offpath, one core for all", "particles", "s", {double(small), double(10 * small)},
+                    {compared.peer / 1e9, compared.subject / 1e9}});
+  return {};
+}
+
+// The largest impulse of figure 9: two copies of its particles, and what lies between, have to be in memory.
+Status add_thousand(std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory, Report& report) {
+  constexpr std::uint64_t needed = 128ull << 30;
+  const std::uint64_t there = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::string name = fmt::format("sift.impulse_s ({} M particles)", particles / 1'000'000);
+  if (there < needed) {
+    report.add(Claim{.claim = name, .unit = "s", .why = fmt::format("left out: needs {} GiB of memory, this machine has {}", needed >> 30, there >> 30)});
+    return {};
   }
-  OFP_TRY(world->flush());
-  report.add(Claim{.claim = "sift.track_ms_p99 (in the process)", .value = quantile(ms, 0.99), .unit = "ms", .target = value_at_most(5, "ms")});
+  OFP_ASSIGN(const Settings settings, settings_of(2, 16));
+  OFP_ASSIGN(const Impulse found, median_impulse(settings, agents, particles, 1, memory));
+  report.add(Claim{.claim = name, .value = found.ns / 1e9, .unit = "s"});
+  report.add(Series{"sift_fig9", "Offpath, one core for all, 1,000 M", "particles", "s", {double(particles)}, {found.ns / 1e9}});
+  return {};
+}
+
+Status add_figures(const Options& options, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory, Report& report) {
+  const std::size_t turns = options.quick ? 1 : 3;
+  for (const auto& [fanout, stages] : {std::pair{4, 4}, {16, 2}, {128, 1}}) {
+    OFP_ASSIGN(const Settings settings, settings_of(static_cast<std::uint32_t>(stages), static_cast<std::uint32_t>(fanout)));
+    memory.cache->clear();  // every buffer is an open file, and with 128 splits a hundred agents in one process have 12,800
+    OFP_ASSIGN(const Impulse found, median_impulse(settings, agents, particles, turns, memory));
+    const std::string name = fmt::format("{} splits, {} stage{}", fanout, stages, stages > 1 ? "s" : "");
+    report.add(Series{"sift_fig7", name + "/jobs", "particles", "s", {double(particles)}, {found.jobs_ns / 1e9}});
+    report.add(Series{"sift_fig7", name + "/publish", "particles", "s", {double(particles)}, {(found.ns - found.jobs_ns) / 1e9}});
+  }
+  memory.cache->clear();
+  Series first{"sift_fig8", "Offpath, one core for all", "splits", "s", {}, {}};
+  for (std::uint32_t fanout = 2; fanout <= 256; fanout *= 2) {
+    OFP_ASSIGN(const Settings settings, settings_of(1, fanout));
+    first.x.push_back(fanout);
+    first.y.push_back(split_ns(settings, particles / agents, options.quick ? 1 : 7, memory) * agents / 1e9);
+  }
+  report.add(std::move(first));
   return {};
 }
 
@@ -186,32 +244,19 @@ Status run(const Options& options, Report& report) {
   };
   const auto agents = static_cast<std::uint32_t>(number("--agents", 100));
   const std::uint64_t small = number("--particles", options.quick ? 100'000 : 10'000'000);
-  OFP_ASSIGN(const Settings settings, parse_settings("sift:/t?key=id&stages=2&fanout=16&threshold=64MiB&budget=512MiB"));
+  const std::string_view part = options.other("--part");
   // An agent's memory is there when it is needed (BufferCache::prepare), so nobody's is touched for the first time here: the
   // kernel's clearing of pages would be half of what is measured.
   const FrameMemory memory{BufferCache::make({.cached_bytes_max = 12ull << 30}), 0};
-  OFP_TRY(impulse(settings, agents, 10 * small, memory).map([](double) {}));
-  OFP_ASSIGN(const double long_ns, impulse(settings, agents, 10 * small, memory));
-  OFP_TRY(impulse(settings, agents, small, memory).map([](double) {}));
-  OFP_ASSIGN(const double short_ns, impulse(settings, agents, small, memory));
-  report.add(Claim{.claim = "sift.impulse_linear", .value = long_ns / (10 * short_ns), .unit = "", .target = value_at_most(1.15, "")});
-  const double rate = double(10 * small) / long_ns * 1e9, split = split_rate(settings, 10 * small / agents, memory) / settings.stages;
-  report.add(Claim{.claim = "sift.impulse_records_per_core_s", .value = rate / 1e6, .unit = "M/s", .peer = "the split / stages",
-                   .peer_value = split / 1e6, .ratio = rate / split, .target = ratio_at_least(0.4)});
-  for (const auto& [fanout, stages] : {std::pair{4, 4}, {16, 2}, {128, 1}}) {
-    OFP_ASSIGN(const Settings each, parse_settings(fmt::format("sift:/t?key=id&stages={}&fanout={}&threshold=64MiB&budget=512MiB", stages, fanout)));
-    memory.cache->clear();  // every buffer is an open file, and with 128 splits a hundred agents in one process have 12,800
-    OFP_TRY(impulse(each, agents, small, memory).map([](double) {}));
-    OFP_ASSIGN(const double ns, impulse(each, agents, small, memory));
-    report.add(Series{"fig7", fmt::format("{} splits, {} stages", fanout, stages), "particles", "s", {double(small)}, {ns / 1e9}});
-  }
-  memory.cache->clear();
-  return add_tracks(options, report, memory);
+  if (part.empty() || part == "linear") OFP_TRY(add_linear(options, agents, small, memory, report));
+  if (!part.empty() && part != "figures") return {};
+  OFP_TRY(add_thousand(agents, 100 * small, memory, report));
+  return add_figures(options, agents, 10 * small, memory, report);
 }
 
 }  // namespace
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "sift", {"--agents", "--particles"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "sift", {"--agents", "--particles", "--part"}, offpath::bench::run);
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -20,13 +21,14 @@ from . import __version__
 from .agent import find_agent
 from .agent_http import fetch, fetch_status, find_http
 from .errors import Error
+from .object_file import read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
-pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, compute, write, drop; snapshots.")
+pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
@@ -37,6 +39,8 @@ HttpOption = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PoolArgument = Annotated[str, typer.Argument(help="Such as local:/particles.")]
+
+TABLE_ROWS_SHOWN = 40
 
 
 def make_console() -> Console:
@@ -206,6 +210,46 @@ def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bo
         print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
 
 
+@pool_app.command("query")
+def pool_query(pool: PoolArgument,
+               where: Annotated[str, typer.Option(help="Which rows, such as '0 <= x < 1 and type == 2'.")] = "",
+               select: Annotated[list[str] | None, typer.Option(help="A column, or NAME=EXPRESSION; any number of "
+                                                                "times. All columns are the default.")] = None,
+               aggregate: Annotated[list[str] | None, typer.Option(help="NAME=sum|min|max|mean|count(EXPRESSION), or "
+                                                                   "NAME=count; any number of times.")] = None,
+               rows: Annotated[str, typer.Option(help="Objects of these rows only, as a pattern.")] = "*",
+               columns: Annotated[str, typer.Option(help="Objects of these columns only.")] = "*",
+               out: Annotated[Path | None, typer.Option(help="Write it there: .parquet, .csv, else Arrow.")] = None,
+               wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+               agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Asks the agent about the rows of a pool's objects: some of them, or figures over them."""
+    from .query_text import parse_query
+
+    asked = parse_query(where, select or [], aggregate or [])
+    with open_session(agent) as session:
+        table = session.pool(pool).query(**asked, rows=rows, columns_glob=columns, timeout=wait)
+        show_table(table, out, as_json)
+
+
+def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
+    """Its first rows, all of it in a file, or all of it as JSON."""
+    if out is not None:
+        write_table(table, out)
+    if as_json:
+        print_json(table.to_pylist() if out is None else {"rows": table.num_rows, "file": str(out)})
+    elif out is not None:
+        print(f"{table.num_rows} rows written to {out}")
+    else:
+        shown = Table(header_style="bold")
+        for field in table.schema:
+            shown.add_column(field.name, justify="left" if field.type in (pa.string(), pa.binary()) else "right")
+        for row in table.slice(0, TABLE_ROWS_SHOWN).to_pylist():
+            shown.add_row(*map(str, row.values()))
+        make_console().print(shown)
+        if table.num_rows > TABLE_ROWS_SHOWN:
+            print(f"and {table.num_rows - TABLE_ROWS_SHOWN} more rows; --out FILE takes all of them")
+
+
 @pool_app.command("compute")
 def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(help="plugin.function")], row: str,
                  column: Annotated[str, typer.Argument(help="Empty: all of the row.")] = "",
@@ -244,8 +288,6 @@ def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(
              column: Annotated[str, typer.Option(help="The object's column.")] = "",
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Stores a file as one object."""
-    from .pool import read_object
-
     with open_session(agent) as session:
         session.pool(pool).put(read_object(file), row, column)
     size = file.stat().st_size

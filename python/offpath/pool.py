@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
-
-
-def read_object(path: Path) -> Any:
-    """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise its bytes."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return pyarrow.parquet.read_table(path)
-    if path.suffix == ".arrows":
-        return pa.ipc.open_stream(path.read_bytes()).read_all()
-    if path.suffix in (".arrow", ".feather"):
-        return pa.ipc.open_file(path.read_bytes()).read_all()
-    return path.read_bytes()
 
 
 class Entry(NamedTuple):
@@ -219,7 +205,9 @@ class Pool:
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
     ) -> pa.Table:
-        """Asks the agent about its objects: what the filter chooses of them, or figures over that, in order of storing.
+        """Asks the agent about its objects: what the filter chooses of them, or figures over that.
+
+        Rows come in the order of storing; of a pool on several members by member, in the order of their names.
 
         ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or

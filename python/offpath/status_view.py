@@ -64,6 +64,12 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         frames = (mover["frames"] - before["mover"]["frames"]) / elapsed_s
         busy = (process["cpu_s"] - before["process"]["cpu_s"]) / elapsed_s
         lines.append(f"now {size_text(moved)}/s, {frames:.1f} frames/s, {busy:.0%} of a core")
+    queries, computes = status["queries"], status["computes"]
+    if queries["queries"] or computes["asked"]:
+        lines.append(
+            f"{queries['queries']} queries read {size_text(queries['read_bytes'])}, {queries['failed']} failed; "
+            f"{computes['asked']} computations, {computes['failed']} failed"
+        )
     if mover["packed_frames"]:
         lines.append(
             f"{mover['packed_frames']} frames compressed, {size_text(mover['plain_bytes'])} became "
@@ -81,7 +87,7 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
     ]  # fmt: skip
     streams = [
         [each["name"], each["program"], destination_text(each), each["pool"], each["sent"], size_text(each["bytes"]),
-         each["stored"], size_text(each["credit_left_bytes"])]
+         size_text(each["credit_left_bytes"])]
         for each in status["streams"]
     ]  # fmt: skip
     pools = [
@@ -89,13 +95,31 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          size_text(each["bytes"]), size_text(each["spilled_bytes"])]
         for each in status["pools"]
     ]  # fmt: skip
+    stages = [
+        [pool["name"], number, stage["rows"], stage["splits"], size_text(stage["used_bytes"]),
+         size_text(stage["budget_bytes"]), stage["offers_waiting"]]
+        for pool in status["sifts"] for number, stage in enumerate(pool["stages"])
+    ]  # fmt: skip
+    triggers = [
+        [f"{each['plugin']}.{each['function']}", each["pool"], each["calls"], each["failed"], each["waiting"],
+         each["dropped"] + each["skipped"], each["failure"] or "-"]
+        for each in status["triggers"]
+    ]  # fmt: skip
+    only_where_used = []
+    if stages:
+        columns = ["pool", "stage", "rows", "splits", "held", "of", "waiting for room"]
+        only_where_used.append(table_of("sifting", columns, stages))
+    if triggers:
+        columns = ["function", "pool", "calls", "failed", "waiting", "left out", "last failure"]
+        only_where_used.append(table_of("triggers", columns, triggers))
     return Group(
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
-        table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "stored", "credit"], streams),
+        table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "credit left"], streams),
         table_of(
             "pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools
         ),
+        *only_where_used,
     )
 
 

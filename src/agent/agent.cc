@@ -63,6 +63,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
+  if (settings_.group_from_launcher) OFP_TRY(meet_others());
   Fd http_socket;
   if (settings_.http) {
     if (settings_.http->kind == link::Address::Kind::unix_socket)
@@ -71,8 +72,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   }
   OFP_TRY(open_disk());
   OFP_TRY(before_threads());
-  join_parts();
-  OFP_TRY(dispatcher_->recover(monotonic_ns()));
+  OFP_TRY(join_parts());
   if (settings_.http) {
     auto server = HttpServer::start(std::move(http_socket), *settings_.http, *board_);
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
@@ -114,7 +114,7 @@ Status Agent::listen() {
 //   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
 //   5. status requests    last, so that what they show is what this round left
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
-void Agent::join_parts() {
+Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   if (settings_.dispatcher.pools.store) disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
@@ -127,6 +127,8 @@ void Agent::join_parts() {
   loop_->add(channels_);
   make_group();
   dispatcher_->serve_group(*group_, geteuid());
+  for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
+  OFP_TRY(dispatcher_->recover(monotonic_ns()));
   loop_->add(*group_);
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
@@ -137,6 +139,7 @@ void Agent::join_parts() {
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
+  return {};
 }
 
 std::string Agent::flight() const { return flight_ ? flight_->text() : std::string(); }
@@ -249,6 +252,8 @@ void Agent::publish(TimeNs now) {
   status->group = group_->counters();
   status->reach = group_->reach().counters();
   status->plugins = plugins_->status();
+  status->sifts = dispatcher_->sifts().pools();
+  status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});

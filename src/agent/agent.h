@@ -71,13 +71,14 @@ class Agent {
   explicit Agent(AgentSettings settings);
   [[nodiscard]] Status prepare(const std::function<Status()>& before_threads);
   [[nodiscard]] Status listen();
-  void join_parts();
+  [[nodiscard]] Status join_parts();
   [[nodiscard]] Status may_welcome(uid_t user) const;
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
   [[nodiscard]] Status open_disk();
+  [[nodiscard]] Status meet_others();
   void make_group();
   void leave_group();
   void publish(TimeNs now);

@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "base/log.h"
 #include "channel/host_end.h"
+#include "group/launcher.h"
 
 namespace offpath::agent {
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr unsigned connecting_threads = 4;
 constexpr TimeNs farewell_ns = 300 * millisecond_ns;
+constexpr TimeNs launcher_patience_ns = 60 * second_ns;
 
 // An address that stands for all of the machine's means nothing on another one.
 std::string told_to_others(link::Address address, const std::string& machine) {
@@ -36,6 +38,16 @@ group::Identity Agent::identity() const {
                     : told_to_others(*settings_.http, machine_name()).substr(std::string_view("tcp:").size());
   }
   return self;
+}
+
+// Those the same launcher started, who do the same at this moment.
+Status Agent::meet_others() {
+  OFP_ASSIGN(group::Launcher launcher, group::Launcher::from_environment());
+  OFP_ASSIGN(std::vector<std::string> all, launcher.exchange(identity().address, deadline_after(monotonic_ns(), launcher_patience_ns)));
+  log(LogLevel::info, "the launcher started {} agents", all.size());
+  std::vector<std::string>& seeds = settings_.group.membership.seeds;
+  seeds.insert(seeds.end(), all.begin(), all.end());
+  return {};
 }
 
 void Agent::make_group() {

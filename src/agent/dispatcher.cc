@@ -35,7 +35,8 @@ bool is_of_sift(const Entry& request) noexcept {
 }
 
 bool is_of_peer(EntryKind kind) noexcept {
-  return (kind >= EntryKind::peer_put && kind <= EntryKind::peer_define) || kind == EntryKind::peer_compute;
+  return (kind >= EntryKind::peer_put && kind <= EntryKind::peer_define) || kind == EntryKind::peer_compute ||
+         kind == EntryKind::peer_cancel;
 }
 
 bool is_of_pool(EntryKind kind) noexcept {
@@ -46,7 +47,10 @@ bool is_of_pool(EntryKind kind) noexcept {
 
 bool is_of_queries(const Entry& request) noexcept {
   const auto kind = static_cast<EntryKind>(request.kind);
-  return kind == EntryKind::pool_query || kind == EntryKind::query_next ||
+  wire::PeerCancel cancel{};
+  return kind == EntryKind::pool_query || kind == EntryKind::query_next || kind == EntryKind::peer_query ||
+         kind == EntryKind::peer_query_next ||
+         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) && cancel.what == wire::PeerCancel::What::query) ||
          (kind == EntryKind::release && pool::QueryService::is_own(request));
 }
 
@@ -65,15 +69,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       buffers_(mover::BufferCache::make(options.buffers)),
       pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
       queries_(options.queries, buffers_,
-               [this](const std::string& pool, std::string_view rows, std::string_view columns, uid_t user) {
-                 return pools_.choose(pool, rows, columns, user);
-               },
-               [this](std::uint64_t channel, std::uint64_t ticket, const mover::FramePtr& frame, mover::Effects& effects) {
-                 pool::FrameTable::Get get;
-                 get.channel = channel;
-                 get.ticket = ticket;
-                 pools_.answer(get, frame, effects);
-               }),
+               pools_),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       mover_(options.mover, buffers_, stores_) {}
@@ -179,7 +175,7 @@ TimeNs Dispatcher::next_deadline() const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
-  if (is_of_queries(request)) queries_.on_request(channel.number(), request, now, effects_);
+  if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
   else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
@@ -198,7 +194,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     return carry_out(effects);
   }
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
-  else if (service == Service::query) queries_.on_transfer(token, std::move(status), effects_);
+  else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);
   else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
   else pools_.on_transfer(token, std::move(status), now, effects_);
   carry_out(now);
@@ -227,10 +223,10 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // programs end
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
       channel.program(), why.message);
-  pools_.on_channel_closed(channel.number());
+  pools_.on_channel_closed(channel.number(), now, effects_);
   sifts_.on_channel_closed(channel.number(), now, effects_);
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
-  queries_.on_channel_closed(channel.number(), effects_);
+  queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
@@ -240,7 +236,7 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   const Service service = mover::service_of(token);
   if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::compute) computes_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::query) queries_.on_job(token, std::move(status), effects_);
+  else if (service == Service::query) queries_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::sift) sifts_.on_job(token, status, now, effects_);
   else if (service == Service::disk) pools_.on_disk_job(token, status, now, effects_);
   else pools_.on_job(token, std::move(status), now, effects_);
@@ -272,6 +268,11 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
 }
 
+Status Dispatcher::make_pool(const std::string& name, uid_t user) {
+  OFP_TRY(stores_.admit(name, user, effects_));
+  return {};
+}
+
 // A suspect is a member yet: it is one opinion, and moving rows for it would be dear.
 void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   const group::Membership& membership = group_->membership();
@@ -293,6 +294,7 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
   request.deadline = ask.deadline;
   request.inbox_bytes = ask.inbox_bytes;
   request.payload_bytes = ask.payload_bytes;
+  request.body = std::move(ask.body);
   if (ask.object) {
     request.object = Bytes(ask.object->buffer.data(), ask.object->bytes);
     request.object_fd = ask.object->buffer.fd();
@@ -426,7 +428,10 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             AgentEnd* end = find(over.channel);
             if (end == nullptr || end->closed()) return;
             wire::Got got = over.got;
-            if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
+            if (got.how == wire::Got::How::enclosed) {
+              got.bytes = Bytes(over.frame->buffer.data(), over.frame->bytes);
+              end->reply(ReplyKind::got, over.ticket, got);
+            } else if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
               got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease

@@ -56,6 +56,8 @@ class Dispatcher final : public channel::AgentEvents {
   // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
   // root's, are taken for members.
   void serve_group(group::Group& group, uid_t owner);
+  // As if a program of this user had named it first.
+  [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
   // Objects that were on disk before: when the group is served, before anybody connects.
   [[nodiscard]] Status recover(TimeNs now);

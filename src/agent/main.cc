@@ -61,6 +61,8 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--listen", listen, "unix:/path, tcp:, tls: or verbs:HOST:PORT; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")->allow_extra_args(false);
+  bool from_launcher = false;
+  app.add_flag("--mpi", from_launcher, "form a group with the agents that the same mpirun or srun started (group.from_launcher)");
   app.add_option("--allow-uid", allow_uids, "user who may connect besides root and this one; may be repeated")
       ->allow_extra_args(false);
   std::array<std::string, std::size(key_options)> texts;
@@ -86,6 +88,7 @@ Arguments parse_arguments(int argc, char** argv) {
   }
   if (!listen.empty()) arguments.values.emplace_back("agent.listen", joined(listen));
   if (!join.empty()) arguments.values.emplace_back("group.join", joined(join));
+  if (from_launcher) arguments.values.emplace_back("group.from_launcher", "true");
   if (!allow_uids.empty()) arguments.values.emplace_back("security.allow_uids", joined(allow_uids));
   for (std::size_t i = 0; i < std::size(key_options); ++i) {
     if (given[i]->count() > 0) arguments.values.emplace_back(key_options[i].key, texts[i]);

@@ -188,6 +188,53 @@ void add_group(Families& families, const AgentStatus& status) {
   families.counter("member_requests_total", asked, status.reach.failed, {{"result", "failed"}});
 }
 
+void add_queries(Families& families, const AgentStatus& status) {
+  const pool::QueryServiceCounters& queries = status.queries;
+  families.counter("pool_queries_total", "Queries that were asked.", queries.queries);
+  families.counter("pool_query_failures_total", "Of these, those that failed.", queries.failed);
+  families.counter("pool_query_rows_total", "Rows they read.", queries.rows_read);
+  families.counter("pool_query_read_bytes_total", "Bytes they read.", queries.bytes_read);
+  families.counter("pool_query_answered_bytes_total", "Bytes of their answers.", queries.bytes_answered);
+  families.gauge("pool_queries_open", "Queries whose answer was not taken to its end.", queries.open);
+}
+
+// By stage, summed up over pools: pools come and go with what programs call them.
+void add_sifts(Families& families, const AgentStatus& status) {
+  std::vector<sift::StageCounters> sums;
+  std::uint64_t track_bytes = 0;
+  for (const sift::SiftService::PoolStatus& each : status.sifts) {
+    track_bytes += each.track_bytes;
+    sums.resize(std::max(sums.size(), each.stages.size()));
+    for (std::size_t stage = 0; stage < each.stages.size(); ++stage) {
+      sift::StageCounters& sum = sums[stage];
+      const sift::StageCounters& one = each.stages[stage];
+      sum.budget_bytes += one.budget_bytes;
+      sum.used_bytes += one.used_bytes;
+      sum.offers_waiting += one.offers_waiting;
+      sum.outgoing_bytes += one.outgoing_bytes;
+      sum.pieces_taken += one.pieces_taken;
+      sum.rows_taken += one.rows_taken;
+      sum.refused += one.refused;
+      sum.splits += one.splits;
+      sum.published_again += one.published_again;
+    }
+  }
+  families.gauge("sift_pools", "Pools that are sifted, on this agent.", status.sifts.size());
+  families.gauge("sift_track_bytes", "Bytes of tracks on this agent.", track_bytes);
+  for (std::size_t stage = 0; stage < sums.size(); ++stage) {
+    const Labels labels{{"stage", fmt::format("{}", stage)}};
+    families.gauge("sift_budget_bytes", "Bytes of pieces a stage may hold.", sums[stage].budget_bytes, labels);
+    families.gauge("sift_held_bytes", "Bytes of pieces it holds.", sums[stage].used_bytes, labels);
+    families.gauge("sift_offers_waiting", "Pieces that wait at their sender for room here.", sums[stage].offers_waiting, labels);
+    families.gauge("sift_outgoing_bytes", "Bytes of pieces that were split and wait until the next stage has them.", sums[stage].outgoing_bytes, labels);
+    families.counter("sift_pieces_total", "Pieces taken.", sums[stage].pieces_taken, labels);
+    families.counter("sift_rows_total", "Rows taken.", sums[stage].rows_taken, labels);
+    families.counter("sift_refused_total", "Pieces that were refused.", sums[stage].refused, labels);
+    families.counter("sift_splits_total", "Elements split, in the last stage sorted.", sums[stage].splits, labels);
+    families.counter("sift_published_again_total", "Pieces sent once more, as their answer was lost.", sums[stage].published_again, labels);
+  }
+}
+
 // Named by the configuration, so there are not many.
 void add_computes(Families& families, const AgentStatus& status) {
   const pool::ComputeCounters& computes = status.computes;
@@ -252,6 +299,8 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   if (status.disk) add_disk(families, *status.disk);
   add_channels(families, status);
   add_group(families, status);
+  add_queries(families, status);
+  add_sifts(families, status);
   add_computes(families, status);
   add_plugins(families, status);
   return families.text();

@@ -103,6 +103,9 @@ constexpr ConfigKey keys[] = {
      "Each is tried until it answers."},
     {"group.join", ConfigType::texts, "",
      "The address of one running member, or of several: the group is joined there, whoever else is in it."},
+    {"group.from_launcher", ConfigType::boolean, "false",
+     "All agents that one launcher started together form a group: it exchanges their addresses (mpirun of MPICH and Intel MPI, "
+     "srun --mpi=pmi2)."},
     {"group.address", ConfigType::text, "",
      "Where other members reach this one. Empty: the first of agent.listen that is not unix, else the first; an address "
      "that stands for all of the machine's is told with the machine's name."},
@@ -159,6 +162,11 @@ constexpr ConfigKey plugin_keys[] = {
     {"plugin.cores", ConfigType::texts, "", "Cores its workers may use, such as 2 or 4-7. Empty: all, also if agent.pin is set."},
 };
 
+constexpr ConfigKey pool_keys[] = {
+    {"pool.name", ConfigType::text, "", "The pool with its options, as programs would name it. Has to be there."},
+    {"pool.user", ConfigType::text, "", "Whose it is, by number or name. Empty: the agent's own user's."},
+};
+
 constexpr ConfigKey trigger_keys[] = {
     {"trigger.pool", ConfigType::text, "", "The pool, as programs name it. Has to be there."},
     {"trigger.row", ConfigType::text, "*", "Pattern of rows whose objects the function is called on."},
@@ -178,6 +186,8 @@ constexpr ConfigKey trigger_keys[] = {
 constexpr ConfigList lists[] = {
     {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded.",
      plugin_keys},
+    {"pool", "pools that are there from the start, on all members, so that programs name them without options ([pool.md](pool.md)).",
+     pool_keys},
     {"trigger", "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).", trigger_keys},
 };
 
@@ -197,16 +207,20 @@ Result<LogLevel> parse_level(const Config& config) {
   return bad_value(config, "log.level", "'{}' is none of debug, info, warning, error, off", level);
 }
 
+// A user's number, or the number of the user of that name.
+Result<uid_t> parse_user(const Config& config, std::string_view key, const std::string& user) {
+  uid_t uid = 0;
+  const char* end = user.data() + user.size();
+  if (auto [rest, error] = std::from_chars(user.data(), end, uid); error == std::errc() && rest == end) return uid;
+  const passwd* entry = getpwnam(user.c_str());
+  if (entry == nullptr) return bad_value(config, key, "there is no user '{}'", user);
+  return entry->pw_uid;
+}
+
 Result<std::vector<uid_t>> parse_users(const Config& config) {
   std::vector<uid_t> uids;
   for (const std::string& user : config.texts("security.allow_uids")) {
-    uid_t uid = 0;
-    const char* end = user.data() + user.size();
-    if (auto [rest, error] = std::from_chars(user.data(), end, uid); error != std::errc() || rest != end) {
-      const passwd* entry = getpwnam(user.c_str());
-      if (entry == nullptr) return bad_value(config, "security.allow_uids", "there is no user '{}'", user);
-      uid = entry->pw_uid;
-    }
+    OFP_ASSIGN(const uid_t uid, parse_user(config, "security.allow_uids", user));
     uids.push_back(uid);
   }
   return uids;
@@ -262,7 +276,9 @@ Result<std::optional<link::Address>> parse_http(const Config& config) {
   return std::optional(std::move(*address));
 }
 
-bool is_in_group(const Config& config) { return !config.texts("group.members").empty() || !config.texts("group.join").empty(); }
+bool is_in_group(const Config& config) {
+  return !config.texts("group.members").empty() || !config.texts("group.join").empty() || config.boolean("group.from_launcher");
+}
 
 // In a group names have to be different, on one machine too.
 std::string name_of(const Config& config) {
@@ -277,6 +293,7 @@ Status read_group(const Config& config, AgentSettings& settings) {
     for (const std::string& address : config.texts(key)) membership.seeds.push_back(address);
   }
   membership.dead_after_ns = config.duration_ns("group.dead_after");
+  settings.group_from_launcher = config.boolean("group.from_launcher");
   settings.group_address = config.text("group.address");
   if (!settings.group_address.empty()) {
     if (auto address = link::Address::parse(settings.group_address); !address)
@@ -342,6 +359,24 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
     plugins.push_back(std::move(options));
   }
   return plugins;
+}
+
+Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
+  std::vector<PoolSettings> pools;
+  for (const Config& one : config.list("pool")) {
+    PoolSettings made;
+    made.name = one.text("pool.name");
+    if (sift::SiftService::is_own(made.name))
+      return bad_value(one, "pool.name", "'{}' is sifted among the members that live when it is made, which nobody does yet at the start",
+                       made.name);
+    const auto name = pool::parse_pool_name(made.name);
+    if (!name) return bad_value(one, "pool.name", "{}", name.error().message);
+    if (!one.text("pool.user").empty()) {
+      OFP_ASSIGN(made.user, parse_user(one, "pool.user", one.text("pool.user")));
+    }
+    pools.push_back(std::move(made));
+  }
+  return pools;
 }
 
 Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config, const std::vector<plugin::PluginOptions>& plugins) {
@@ -463,6 +498,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
+  OFP_ASSIGN(settings.pools, parse_pools(config));
   OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));

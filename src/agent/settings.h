@@ -26,6 +26,11 @@ namespace offpath::agent {
 [[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
 [[nodiscard]] std::span<const ConfigList> agent_lists() noexcept;
 
+struct PoolSettings {
+  std::string name;           // with its options
+  std::optional<uid_t> user;  // the agent's own, if none
+};
+
 struct AgentSettings {
   std::string name;
   std::vector<link::Address> listen;
@@ -42,6 +47,7 @@ struct AgentSettings {
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   group::GroupOptions group;
+  bool group_from_launcher = false;  // the launcher exchanges the members' addresses
   std::string group_address;  // how other members reach this one; empty: as it listens
   std::string group_tls_ca_file;
   std::string key_file, tls_certificate_file, tls_key_file;
@@ -49,6 +55,7 @@ struct AgentSettings {
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
   LogLevel log_level = LogLevel::info;
   std::vector<plugin::PluginOptions> plugins;
+  std::vector<PoolSettings> pools;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the

@@ -180,6 +180,32 @@ void write_computes(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_queries(Json& json, const AgentStatus& status) {
+  const pool::QueryServiceCounters& queries = status.queries;
+  json.key("queries").begin_object().member("queries", queries.queries).member("failed", queries.failed).member("steps", queries.steps);
+  json.member("open", queries.open).member("running", queries.running);
+  json.member("rows_read", queries.rows_read).member("read_bytes", queries.bytes_read).member("answered_bytes", queries.bytes_answered);
+  json.end_object();
+}
+
+void write_sifts(Json& json, const AgentStatus& status) {
+  json.key("sifts").begin_list();
+  for (const sift::SiftService::PoolStatus& each : status.sifts) {
+    json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
+    json.member("track_bytes", each.track_bytes).key("stages").begin_list();
+    for (const sift::StageCounters& stage : each.stages) {
+      json.begin_object().member("budget_bytes", stage.budget_bytes).member("used_bytes", stage.used_bytes);
+      json.member("used_bytes_peak", stage.used_bytes_peak).member("offers_waiting", stage.offers_waiting);
+      json.member("outgoing", stage.outgoing).member("outgoing_bytes", stage.outgoing_bytes);
+      json.member("pieces", stage.pieces_taken).member("rows", stage.rows_taken).member("repeated", stage.repeated);
+      json.member("refused", stage.refused).member("splits", stage.splits).member("splits_under_pressure", stage.split_under_pressure);
+      json.member("published", stage.published).member("published_again", stage.published_again).end_object();
+    }
+    json.end_list().end_object();
+  }
+  json.end_list();
+}
+
 }  // namespace
 
 std::shared_ptr<const AgentStatus> StatusBoard::get() {
@@ -261,6 +287,8 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_channels(json, status);
   write_streams_and_pools(json, status);
   write_members(json, status);
+  write_sifts(json, status);
+  write_queries(json, status);
   write_plugins(json, status);
   write_computes(json, status);
   return json.end_object().text() + "\n";

@@ -15,6 +15,8 @@
 #include "loop/loop.h"
 #include "plugin/workers.h"
 #include "pool/compute_service.h"
+#include "pool/query_service.h"
+#include "sift/sift_service.h"
 
 namespace offpath::agent {
 
@@ -62,6 +64,8 @@ struct AgentStatus {
   TimeNs taken_at = 0;                 // what the members' times are to be compared with
   group::GroupCounters group;
   group::ReachCounters reach;
+  std::vector<sift::SiftService::PoolStatus> sifts;
+  pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;

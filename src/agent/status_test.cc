@@ -58,7 +58,26 @@ std::shared_ptr<AgentStatus> some_status() {
   particles.counters.crashed = 2;
   particles.counters.running_ns = 1500 * millisecond_ns;
   status->plugins.push_back(particles);
+  sift::StageCounters first, last;
+  first.rows_taken = 70;
+  last.rows_taken = 60;
+  status->sifts.push_back({"sift:/tracks", "sift:/tracks?key=id", 1000, 4096, {first, last}});
+  status->sifts.push_back({"sift:/others", "sift:/others?key=id", 1000, 1024, {first}});
+  status->queries.queries = 8;
+  status->queries.failed = 1;
   return status;
+}
+
+TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
+  const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
+  EXPECT_NE(json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,"stages":[{)"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("queries":{"queries":8,"failed":1,)"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"0\"} 140\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"1\"} 60\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_track_bytes 5120\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_pool_query_failures_total 1\n"), std::string::npos);
 }
 
 TEST(StatusTest, PlugInsAreShown) {

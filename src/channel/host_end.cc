@@ -1,5 +1,6 @@
 #include "channel/host_end.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace {
 
 // How long a wait looks before it sleeps: about what going to sleep and being woken costs.
 constexpr TimeNs spin_ns = 30 * microsecond_ns;
+constexpr TimeNs spin_alone_ns = microsecond_ns;  // of that; then others on the core, who may be an agent, have their turn
 // Slots only requests for a wake may use, so that a full ring can still ask for one.
 constexpr std::uint64_t spare_slots = 8;
 constexpr std::size_t failures_max = 4096;
@@ -241,6 +243,15 @@ Result<Reply> unfailed(Reply reply) {
   return tl::unexpected(Failure{failed.code, std::string(failed.message)});
 }
 
+// A moment between two looks of a wait that began at `since`.
+void HostEnd::spin(Lock& lock, TimeNs since, TimeNs time) {
+  lock.unlock();
+  if (time - since >= spin_alone_ns) sched_yield();
+  else
+    for (int i = 0; i < 16; ++i) relax();
+  lock.lock();
+}
+
 // Until `there` says so or the time is over.
 template <class There>
 Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
@@ -251,9 +262,7 @@ Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
     if (const TimeNs time = now(); time >= deadline) {
       return fail(Error::timeout, "the agent has not answered in time");
     } else if (time < spin_until) {
-      lock.unlock();
-      for (int i = 0; i < 16; ++i) relax();
-      lock.lock();
+      spin(lock, spin_until - spin_ns, time);
       continue;
     }
     ask_wake(0, WakeWord::replies, replies_.position());
@@ -476,9 +485,7 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
       return fail(Error::timeout, "ticket {} is not {} yet; {} is the newest that is", ticket,
                   progress == Progress::pulled ? "pulled" : "stored", progress_of(stream, progress));
     if (time < spin_until) {
-      lock.unlock();
-      for (int i = 0; i < 16; ++i) relax();
-      lock.lock();
+      spin(lock, spin_until - spin_ns, time);
       OFP_TRY(usable());
       continue;
     }

@@ -202,6 +202,7 @@ class HostEnd {
   [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
+  static void spin(Lock& lock, TimeNs since, TimeNs time);
   template <class There>
   [[nodiscard]] Status await_replies(Lock& lock, TimeNs deadline, const There& there);
   [[nodiscard]] Status drain_replies();

@@ -91,6 +91,11 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::of_reply(ConnectionPtr connection,
       frame->bytes_ = {frame->mapping_.data(), got.length};
       return frame;
     }
+    case wire::Got::How::enclosed: {
+      frame->own_.assign(got.bytes.begin(), got.bytes.end());
+      frame->bytes_ = frame->own_;
+      return frame;
+    }
     case wire::Got::How::needs_segment: {
       OFP_TRY(frame->take_bytes(got.length));
       return frame;

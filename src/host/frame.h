@@ -1,5 +1,5 @@
 // An object of the agent's as this program has it: the agent's own pages, mapped for reading and leased until it is
-// released; or a copy that the agent pushed where pages cannot be shared.
+// released; or a copy: of a small one, which came in its answer, and where pages cannot be shared.
 #pragma once
 
 #include <memory>
@@ -48,7 +48,7 @@ class PoolFrame {
   [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::uint64_t rows() const noexcept { return rows_; }
   [[nodiscard]] bool arrow() const noexcept { return arrow_; }
-  [[nodiscard]] bool mapped() const noexcept { return segment_ == 0; }
+  [[nodiscard]] bool mapped() const noexcept { return mapping_.data() != nullptr; }
 
  private:
   PoolFrame() = default;
@@ -56,7 +56,8 @@ class PoolFrame {
 
   ConnectionPtr connection_;
   Mapping mapping_;
-  wire::RegionId segment_ = 0;  // where it was pushed to; 0: mapped
+  std::vector<std::byte> own_;  // an object that came in its answer
+  wire::RegionId segment_ = 0;  // where one was pushed to
   std::uint64_t lease_ = 0;
   Bytes bytes_;
   std::uint64_t rows_ = 0;

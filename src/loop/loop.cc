@@ -1,5 +1,7 @@
 #include "loop/loop.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -15,6 +17,7 @@ constexpr std::uint64_t waker_number = 0;
 constexpr std::size_t events_max = 64;
 constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
+constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;  // of a spin; then others on the core have their turn between rounds
 
 // What reading the clock takes, which is no less than what it is to measure.
 TimeNs clock_cost_ns() noexcept {
@@ -170,6 +173,8 @@ void Loop::run() {
       spin_until = now + options_.spin_ns;
     } else if (now >= spin_until && !stopping_) {
       if (sleep(now)) now = monotonic_ns();
+    } else if (now >= spin_until - options_.spin_ns + spin_alone_ns) {
+      sched_yield();  // whoever shares the core may be the one who is waited for
     }
   }
 }

@@ -65,7 +65,8 @@ struct FailEffect {
   Failure failure;
 };
 
-// The frame's descriptor to the host, then the reply; where descriptors cannot cross, a failure.
+// The frame's descriptor to the host, then the reply; where descriptors cannot cross, the reply says so. Or the frame's
+// bytes in the reply, where `got` says that they are enclosed.
 struct HandOverEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
@@ -103,6 +104,7 @@ struct AskEffect {
   std::uint32_t inbox_bytes = 0;  // for what the member pushes
   std::function<void(const AskedMemory& memory, std::vector<std::byte>& payload)> compose;
   std::uint64_t payload_bytes = 1024;  // of the request itself, about
+  std::vector<std::byte> body{};       // the member may pull them, instead of an object
 };
 
 // Calls a function of a plug-in. Its outcome comes back by `token`, as on_called, unless it was cancelled.

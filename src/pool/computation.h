@@ -25,6 +25,8 @@ class Computes {
   // An object is visible from now on. `first`: here first of all members, and not because members changed. Called from
   // within the table: nothing may be asked of it now.
   virtual void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) = 0;
+  // What another member asked for under this number is not wanted any more; its request is answered by a failure.
+  virtual void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) = 0;
   // Takes out those that wait for objects, if `chosen`: their rows lie elsewhere now.
   struct Waiting {
     FrameTable::Get get;

@@ -278,9 +278,25 @@ void ComputeService::end_work(Work& work, Status status, TimeNs now, Effects& ef
 
 // Nobody waits for its computations any more. What is being put stays.
 void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) {
+  forget_if([&](const Work& work) { return work.get.channel == channel; }, effects);
+}
+
+void ComputeService::cancel(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
+  forget_if(
+      [&](const Work& work) {
+        if (!work.get.of_member || work.get.channel != channel || work.get.delivery != delivery) return false;
+        if (work.state != Work::State::storing)  // what is being put is answered when it is there
+          effects.push_back(FailEffect{channel, work.get.ticket, wire::any_reply,
+                                       {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
+        return true;
+      },
+      effects);
+}
+
+void ComputeService::forget_if(const std::function<bool(const Work&)>& chosen, Effects& effects) {
   std::erase_if(works_, [&](const auto& each) {
     const Work& work = *each.second;
-    if (work.trigger || work.get.channel != channel || work.state == Work::State::storing) return false;
+    if (work.trigger || !chosen(work) || work.state == Work::State::storing) return false;
     if (work.state == Work::State::waiting) --counters_.waiting;
     if (work.state == Work::State::calling) {
       --counters_.calling;

@@ -124,10 +124,10 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   EXPECT_EQ(made->inputs[0].column + made->inputs[1].column, "cd");
   EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.fd());
   EXPECT_EQ(made->deadline_ns, never);
-  answer_with(output("o", "result"));
+  answer_with(output("o", std::string(6000, 'r')));
   const auto* const over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
-  EXPECT_EQ(over->got.length, 6u);
+  EXPECT_EQ(over->got.length, 6000u);
   EXPECT_FALSE(over->got.arrow);
   // It could not be handed over, so it is pushed, and nothing is called once more.
   const std::uint64_t lease = over->got.lease;
@@ -255,6 +255,35 @@ TEST_F(ComputeServiceTest, AProgramThatGoesCancelsItsCalls) {
   answer(fail(Error::cancelled, "cancelled"));
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(service_.counters().waiting + service_.counters().calling, 0u);
+}
+
+TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
+  put("r", "c", "abc");
+  const auto ask_as_member = [this](std::uint64_t delivery) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::PeerCompute{1000, -1, delivery, {}, "b", "local:/p", "r", "c", false, "plugin", "f", "", "", {}}, payload);
+    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_compute), payload}, true, now_, effects_);
+  };
+  const auto cancel_as_member = [this](std::uint64_t delivery, bool is_member) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::PeerCancel{wire::PeerCancel::What::computation, delivery}, payload);
+    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_cancel), payload}, is_member, now_, effects_);
+  };
+  ask_as_member(8);
+  ASSERT_NE(call(), nullptr);
+  cancel_as_member(8, false);
+  EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
+  cancel_as_member(9, true);  // of nothing
+  EXPECT_EQ(done(), 0u);
+  EXPECT_EQ(service_.counters().calling, 1u);
+  cancel_as_member(8, true);
+  ASSERT_EQ(effects_.size(), 3u);  // what was asked fails, the call ends, and the cancellation is answered
+  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::cancelled);
+  EXPECT_EQ(std::get<mover::CancelCallEffect>(effects_[1]).token, token_);
+  EXPECT_EQ(service_.counters().calling, 0u);
+  effects_.clear();
+  answer(fail(Error::cancelled, "cancelled"));
+  EXPECT_TRUE(effects_.empty());
 }
 
 TEST_F(ComputeServiceTest, ATriggerCallsOnWhatComesAndPutsBesideIt) {

@@ -75,7 +75,7 @@ void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object
   at->second.hidden = false;
   if (at->second.file && at->second.file->hidden) disk_->show(at->second.file);
   at->second.sequence = next_sequence_++;
-  pool.by_sequence.emplace(at->second.sequence, at->first);
+  pool.by_sequence.emplace_hint(pool.by_sequence.end(), at->second.sequence, at);
   if (pool.options.ttl_ns > 0)
     expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, at->first, at->second.sequence});
   serve_waiting(name, at->first, at->second.frame, effects);
@@ -83,7 +83,7 @@ void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object
 }
 
 void FrameTable::keep_newest(Pool& pool, std::uint64_t keep) {
-  while (keep > 0 && pool.by_sequence.size() > keep) remove(pool, pool.objects.find(pool.by_sequence.begin()->second));
+  while (keep > 0 && pool.by_sequence.size() > keep) remove(pool, pool.by_sequence.begin()->second);
 }
 
 Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId& id) const {
@@ -190,9 +190,10 @@ Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std
                                                     std::string_view column_glob, uid_t user) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
   std::vector<QuerySource> chosen;
-  for (const auto& [sequence, keys] : pool->by_sequence)
-    if (glob_matches(row_glob, keys.first) && glob_matches(column_glob, keys.second))
-      chosen.push_back({pool->objects.at(keys).frame, keys.first, keys.second});
+  for (const auto& [sequence, at] : pool->by_sequence) {
+    const auto& [row, column] = at->first;
+    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) chosen.push_back({at->second.frame, row, column});
+  }
   if (chosen.empty())
     return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, row_glob, column_glob);
   return chosen;
@@ -355,6 +356,10 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
   if (frame->unread) return answer_unread(get, frame, effects);
   if (get.of_member && frame->bytes > get.inbox.length) return deliver(get, frame, effects);
   if (get.of_member) return push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
+  if (frame->bytes <= wire::enclosed_bytes_max) {
+    const wire::Got got{.how = wire::Got::How::enclosed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
+    return effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
+  }
   auto& leases = channel->second.leases;
   if (leases.size() >= limits_.leases_max) {
     Failure full{Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some", leases.size())};
@@ -459,12 +464,12 @@ Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, 
   std::size_t bytes = 0;
   more = false;
   for (auto at = pool->by_sequence.upper_bound(after); at != pool->by_sequence.end() && !more; ++at) {
-    const auto& [row, column] = at->second;
+    const auto& [row, column] = at->second->first;
     if (!glob_matches(row_glob, row) || !glob_matches(column_glob, column)) continue;
     bytes += 28 + row.size() + column.size();
     more = bytes > bytes_max;
     if (more) break;
-    const Object& object = pool->objects.at(at->second);
+    const Object& object = at->second->second;
     items.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
   }
   return items;
@@ -491,10 +496,15 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(const std::string& name, uid_t user, std::string_view row_glob,
                                                        std::string_view column_glob) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
+  // Only rows that begin as the pattern does are looked at: a drop of one object should not cost a look at all of them.
+  const std::string_view row_prefix = glob_prefix(row_glob), column_prefix = glob_prefix(column_glob);
+  const bool one_row = !row_glob.empty() && row_prefix == row_glob;
   std::vector<Keys> dropped;
-  for (auto at = pool->objects.begin(); at != pool->objects.end();) {
+  for (auto at = pool->objects.lower_bound({std::string(row_prefix), std::string(one_row ? column_prefix : "")}); at != pool->objects.end();) {
+    const auto& [row, column] = at->first;
+    if (!row.starts_with(row_prefix) || (one_row && (row != row_glob || !column.starts_with(column_prefix)))) break;
     const auto next = std::next(at);
-    if (glob_matches(row_glob, at->first.first) && glob_matches(column_glob, at->first.second)) {
+    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) {
       dropped.push_back(at->first);
       remove(*pool, at);
     }
@@ -543,7 +553,7 @@ void FrameTable::begin_write(const Write& write, const Channel& channel, Fd desc
   }
   const auto fd = std::make_shared<Fd>(std::move(descriptor));
   std::vector<FramePtr> frames;
-  for (const auto& [sequence, keys] : (*pool)->by_sequence) frames.push_back((*pool)->objects.at(keys).frame);
+  for (const auto& [sequence, at] : (*pool)->by_sequence) frames.push_back(at->second.frame);
   const auto written = std::make_shared<std::uint64_t>(0);
   const std::uint64_t token = next_token_++;
   transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, written});

@@ -192,7 +192,7 @@ class FrameTable {
   struct Pool {
     uid_t user = 0;
     std::map<Keys, Object> objects;
-    std::map<std::uint64_t, Keys> by_sequence;  // those readers see, in the order in which they came to
+    std::map<std::uint64_t, std::map<Keys, Object>::iterator> by_sequence;  // those readers see, in the order in which they came to
     std::map<std::string, Step> steps;  // not ended on all ranks yet
     std::uint64_t bytes = 0;
     PoolOptions options;

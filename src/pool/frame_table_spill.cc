@@ -307,7 +307,7 @@ void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   const auto added = pool.objects.emplace(keys, std::move(object)).first;
   if (record->hidden) return;
   added->second.sequence = next_sequence_++;
-  pool.by_sequence.emplace(added->second.sequence, keys);
+  pool.by_sequence.emplace(added->second.sequence, added);
   if (pool.options.ttl_ns > 0) expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, keys, added->second.sequence});
 }
 

@@ -57,7 +57,7 @@ class FrameTableTest : public ::testing::Test {
 using Strings = std::vector<std::string>;
 
 TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDropped) {
-  put("a", "b", 800);
+  put("a", "b", 8000);
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0});
   ASSERT_NE(only<mover::HandOverEffect>(), nullptr);
   const std::uint64_t lease = only<mover::HandOverEffect>()->got.lease;
@@ -70,7 +70,7 @@ TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDrop
   ask(wire::EntryKind::push_lease, wire::PushLease{lease, wire::segment_flag | 3});
   const auto* const push = only<mover::PushEffect>();
   ASSERT_NE(push, nullptr);
-  EXPECT_EQ(push->pieces.at(0).length, 800u);
+  EXPECT_EQ(push->pieces.at(0).length, 8000u);
   EXPECT_EQ(table_.counters().leases, 0u);
   const std::uint64_t token = push->token;
   effects_.clear();
@@ -84,16 +84,31 @@ TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDrop
 }
 
 TEST_F(FrameTableTest, GetHandsOverWhatIsThereAndLeasesIt) {
-  put("step0", "rank0", 800);
+  put("step0", "rank0", 8000);
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step0", "rank0", 0});
   const auto* over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
-  EXPECT_EQ(over->got.length, 800u);
-  EXPECT_EQ(over->got.rows, 100u);
+  EXPECT_EQ(over->got.how, wire::Got::How::descriptor);
+  EXPECT_EQ(over->got.length, 8000u);
+  EXPECT_EQ(over->got.rows, 1000u);
   EXPECT_EQ(table_.counters().leases, 1u);
   const std::uint64_t lease = over->got.lease;
   effects_.clear();
   ask(wire::EntryKind::release, wire::Release{lease});
+  EXPECT_EQ(table_.counters().leases, 0u);
+}
+
+TEST_F(FrameTableTest, ASmallObjectComesInItsAnswerAndNeedsNoLease) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{wire::enclosed_bytes_max}}) {
+    effects_.clear();
+    put("small", std::to_string(bytes), bytes);
+    ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "small", std::to_string(bytes), 0});
+    const auto* over = only<mover::HandOverEffect>();
+    ASSERT_NE(over, nullptr);
+    EXPECT_EQ(over->got.how, wire::Got::How::enclosed);
+    EXPECT_EQ(over->got.length, bytes);
+    EXPECT_EQ(over->frame->bytes, bytes) << "which has the bytes until the answer is written";
+  }
   EXPECT_EQ(table_.counters().leases, 0u);
 }
 
@@ -318,6 +333,21 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""}, stranger);
   EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::denied);
   EXPECT_EQ(table_.put({"local:/p", "c", "", other, 0, false}, frame(8), 0, effects_).error().code, Error::denied);
+}
+
+// A drop looks at a range of rows only; what leaves has to be what the patterns say of all.
+TEST_F(FrameTableTest, DropsWhatAListingOfTheSamePatternsShows) {
+  const Strings rows_there = {"a", "ab", "ab[", "abc", "b", "step1", "step10", "step2"}, columns_there = {"", "x", "x1", "y"};
+  for (const std::string row : {"", "*", "a", "ab", "ab[", "a?", "a*", "step1", "step1*", "step[12]", "[ab]*", "*c", "none", "zz*"}) {
+    for (const std::string column : {"", "*", "x", "x*", "?", "none"}) {
+      for (const std::string& each : rows_there)
+        for (const std::string& other_key : columns_there) put(each, other_key);
+      const std::size_t all = rows("", "").size(), chosen = rows(row, column).size();
+      ASSERT_EQ(table_.drop("local:/p", owner, row, column).value().size(), chosen) << row << ' ' << column;
+      EXPECT_EQ(rows("", "").size(), all - chosen) << row << ' ' << column;
+      EXPECT_TRUE(rows(row, column).empty()) << row << ' ' << column;
+    }
+  }
 }
 
 }  // namespace

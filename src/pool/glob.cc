@@ -62,4 +62,6 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
   return p == pattern.size();
 }
 
+std::string_view glob_prefix(std::string_view pattern) noexcept { return pattern.substr(0, pattern.find_first_of("*?[")); }
+
 }  // namespace offpath::pool

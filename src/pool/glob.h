@@ -8,4 +8,7 @@ namespace offpath::pool {
 // An empty pattern matches everything. Linear in pattern times text, whatever the pattern.
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
 
+// What every text that matches begins with. All of the pattern: nothing but that very text matches, unless it is empty.
+[[nodiscard]] std::string_view glob_prefix(std::string_view pattern) noexcept;
+
 }  // namespace offpath::pool

@@ -33,4 +33,14 @@ TEST(Glob, ManyStarsStayCheap) {
 }
 
 }  // namespace
+TEST(Glob, EveryTextThatMatchesBeginsWithThePrefix) {
+  EXPECT_EQ(glob_prefix("step000120"), "step000120");
+  EXPECT_EQ(glob_prefix("step*"), "step");
+  EXPECT_EQ(glob_prefix("step?0"), "step");
+  EXPECT_EQ(glob_prefix("step[0-4]*"), "step");
+  EXPECT_EQ(glob_prefix("*"), "");
+  EXPECT_EQ(glob_prefix(""), "");
+  EXPECT_EQ(glob_prefix("a[b"), "a");  // an unclosed set is itself, so the prefix may be longer: it need not be
+}
+
 }  // namespace offpath::pool

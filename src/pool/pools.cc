@@ -128,10 +128,12 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
 // ---- asking
 
 std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                         Compose compose, Effects& effects) {
+                         ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
   const std::uint64_t number = next_number_++;
-  effects.push_back(mover::AskEffect{mover::token_of(mover::Service::peers, number), asking.member, kind, deadline,
-                                     std::move(object), inbox_bytes, std::move(compose)});
+  mover::AskEffect asked{mover::token_of(mover::Service::peers, number), asking.member, kind, deadline, std::move(object), inbox_bytes,
+                         std::move(compose)};
+  asked.body = std::move(body);
+  effects.emplace_back(std::move(asked));
   askings_.emplace(number, std::move(asking));
   return number;
 }
@@ -149,8 +151,16 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::put: return on_put_answer(asked.number, asked.member, status(), now, effects);
     case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+    case Asking::Kind::cancel: return;
     case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
+}
+
+// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel ends.
+void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects) {
+  ask({Asking::Kind::cancel, 0, member}, EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerCancel{what, number}, payload); },
+      effects);
 }
 
 void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
@@ -174,9 +184,13 @@ void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
   table_.on_channel_open(channel, user);
 }
 
-void Pools::on_channel_closed(ChannelNumber channel) {
+void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
+  now_ = now;
   channels_.erase(channel);
   table_.on_channel_closed(channel);
+  for (const auto& [number, remote] : gets_)
+    if (remote.get.channel == channel && remote.computation && remote.asking != 0)
+      cancel(remote.owner, wire::PeerCancel::What::computation, number, effects);
   std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });

@@ -4,6 +4,7 @@
 //   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it   pools_put.cc
 //   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled            pools_get.cc
 //   compute       a function over objects, called where they lie (compute_service.h)                                pools_compute.cc
+//   query         each member's part of it, for query_service.h                                                       pools_query.cc
 //   list, drop    asked of all members, and put together                                                              pools_gather.cc
 //   what other members ask of this one                                                                                 pools_serve.cc
 //   rows whose owners change when members come and go                                                                  pools_move.cc
@@ -32,6 +33,7 @@
 #include "pool/frame_table.h"
 #include "pool/intake.h"
 #include "pool/pool_name.h"
+#include "pool/query_members.h"
 
 namespace offpath::pool {
 
@@ -59,7 +61,7 @@ struct Answer {
   Bytes inbox{};
 };
 
-class Pools final : public mover::Store {
+class Pools final : public mover::Store, public QueryMembers {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk.
@@ -91,26 +93,33 @@ class Pools final : public mover::Store {
   // Whose a pool is; if there is none yet, the agent's own user.
   [[nodiscard]] uid_t owner_of(const std::string& pool) const { return table_.has(pool) ? table_.user_of(pool) : own_user_; }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
-  [[nodiscard]] const std::string& self() const noexcept { return self_; }
+  [[nodiscard]] const std::string& self() const noexcept override { return self_; }
   [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
-                                                        std::string_view column_glob, uid_t user);
+                                                        std::string_view column_glob, uid_t user) override;
   [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user);
+
+  // ---- QueryMembers
+  [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
+  [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
+  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
+                  Fetched fetched, TimeNs now, Effects& effects) override;
+  void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
 
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
   using ComposeFetch = std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
              Effects& effects);
-  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects);
+  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }
 
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
-  void on_channel_closed(ChannelNumber channel);
+  void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   // `is_member`: the channel is one of an agent of this agent's user.
   void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects);
@@ -178,6 +187,7 @@ class Pools final : public mover::Store {
     std::uint64_t asking = 0;        // the token's number; 0: none
     std::string owner;               // that is asked
     bool fetched = false;            // by fetch(): nobody else is asked
+    Fetched tell{};                  // fetch_part's: instead of an answer to a program
     FramePtr delivered;
     TimeNs retry_at = never;
     Failure last{Error::timeout, ""};
@@ -196,7 +206,7 @@ class Pools final : public mover::Store {
   };
   // What was asked of a member, by the number of its token.
   struct Asking {
-    enum class Kind { put, get, gather, deliver } kind;
+    enum class Kind { put, get, gather, deliver, cancel } kind;
     std::uint64_t number;  // of the put, get or gather
     std::string member;
     FrameTable::Get get{};  // deliver: what it answers
@@ -230,9 +240,10 @@ class Pools final : public mover::Store {
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   [[nodiscard]] const std::string& text_of(const std::string& pool) const { return definitions_.find(pool)->second.text; }  // one that is there
-  using Compose = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
+  using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                    Compose compose, Effects& effects);
+                    ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
+  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects);
   void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
   static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
   [[nodiscard]] static bool may_pass(Error code) noexcept;
@@ -259,6 +270,11 @@ class Pools final : public mover::Store {
                                           std::uint32_t inbox_bytes, Effects& effects);
   [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+
+  // pools_query.cc
+  [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
+  [[nodiscard]] bool rows_come(const Definition& definition) const;
+  void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
 
   // pools_gather.cc
   void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);

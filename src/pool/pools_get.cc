@@ -98,6 +98,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
 void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
   const auto at = gets_.find(number);
   if (at == gets_.end()) return;
+  if (at->second.tell) return on_part_answer(number, std::move(answer), now, effects);
   RemoteGet& remote = at->second;
   remote.asking = 0;
   Status status;

@@ -26,6 +26,13 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_put: return serve_put(channel, request, now, effects);
       case EntryKind::peer_get: return serve_get(channel, request, now, effects);
       case EntryKind::peer_compute: return serve_compute(channel, request, now, effects);
+      case EntryKind::peer_cancel: {
+        wire::PeerCancel cancelled{};
+        OFP_TRY(wire::decode(request.payload, cancelled));
+        if (computes_ != nullptr) computes_->cancel(channel, cancelled.number, effects);
+        effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+        return {};
+      }
       case EntryKind::peer_deliver: return serve_delivery(channel, request, now, effects);
       case EntryKind::peer_list: return serve_list(channel, request, effects);
       case EntryKind::peer_drop: return serve_drop(channel, request, effects);

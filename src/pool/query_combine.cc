@@ -88,7 +88,7 @@ Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partia
       batches.push_back(batch);
     }
   }
-  OFP_ASSIGN(const auto combined, combine_partials(query, batches));
+  OFP_ASSIGN(const auto combined, query.partial ? fold_partials(query, batches) : combine_partials(query, batches));
   return write_frame(*combined, cache, user);
 }
 

@@ -142,4 +142,16 @@ Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache
   return made;
 }
 
+Status same_schema(const FramePtr& one, const FramePtr& other) {
+  arrow::ipc::DictionaryMemo memo, other_memo;
+  arrow::io::BufferReader from(std::make_shared<FrameBuffer>(one)), from_other(std::make_shared<FrameBuffer>(other));
+  OFP_ARROW_ASSIGN(const auto schema, arrow::ipc::ReadSchema(&from, &memo), "reading a schema");
+  OFP_ARROW_ASSIGN(const auto found, arrow::ipc::ReadSchema(&from_other, &other_memo), "reading a schema");
+  bool same = schema->num_fields() == found->num_fields();
+  for (int i = 0; same && i < schema->num_fields(); ++i)
+    same = schema->field(i)->name() == found->field(i)->name() && schema->field(i)->type()->Equals(found->field(i)->type());
+  if (!same) return fail(Error::schema, "one has columns {}, the other one {}", schema->ToString(), found->ToString());
+  return {};
+}
+
 }  // namespace offpath::pool

@@ -14,4 +14,8 @@ Result<FramePtr> combine(const Query&, const std::vector<FramePtr>&, mover::Buff
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }
 
+Status same_schema(const FramePtr&, const FramePtr&) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
 }  // namespace offpath::pool

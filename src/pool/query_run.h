@@ -67,9 +67,13 @@ class QueryRun {
   [[nodiscard]] virtual const QueryCounters& counters() const noexcept = 0;
 };
 
-// The answer to a query of aggregates from partial answers (Query::partial) of several members: one frame of one row.
+// The answer to a query of aggregates from partial answers of several members: one frame of one row, and partial itself if the
+// query says so.
 // A member that had no rows at all need not be among them. Pure: depends on its arguments alone.
 [[nodiscard]] Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache,
                                        uid_t user);
+
+// Whether two frames have columns of the same names and types; Error::schema says what each has. Reads their schemas only.
+[[nodiscard]] Status same_schema(const FramePtr& one, const FramePtr& other);
 
 }  // namespace offpath::pool

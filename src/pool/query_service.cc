@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "pool/query_answer.h"
+
 namespace offpath::pool {
 
 using mover::ChannelNumber;
@@ -15,33 +17,19 @@ namespace {
 
 constexpr std::uint64_t own = 1ull << 63;  // in the numbers of answers, as programs see them
 
-std::uint64_t number_of(std::uint64_t token) noexcept { return token & ((1ull << 56) - 1); }
+FrameTable::Get get_of(ChannelNumber channel, std::uint64_t ticket) {
+  FrameTable::Get get;
+  get.channel = channel;
+  get.ticket = ticket;
+  return get;
+}
 
-// What a job leaves; held by it and by its answer, whichever is there longer.
-struct StepResult {
-  QueryStep step;
-};
+Failure time_over() { return {Error::timeout, "the query's time was over before its answer was there"}; }
 
 }  // namespace
 
-struct QueryService::Answer {
-  std::uint64_t number = 0;
-  ChannelNumber channel = 0;
-  uid_t user = 0;
-  std::string pool, row_glob, column_glob;
-  TimeNs deadline = never;
-  mover::Buffer bytes;               // of the query, until it is decoded
-  std::shared_ptr<QueryRun> run;     // a job's while one is running
-  std::shared_ptr<StepResult> result;
-  std::stop_source stop;
-  bool running = false, finished = false, begun = false, late = false;
-  std::deque<FramePtr> ready;        // the first of them is number `first`
-  std::uint64_t first = 0;
-  std::optional<std::uint64_t> asked;  // the ticket its channel waits for: of the beginning, or of a frame
-};
-
-QueryService::QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, Choose choose, Give give)
-    : limits_(limits), cache_(std::move(cache)), choose_(std::move(choose)), give_(std::move(give)) {}
+QueryService::QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, QueryMembers& members)
+    : limits_(limits), cache_(std::move(cache)), members_(members) {}
 QueryService::~QueryService() = default;
 
 bool QueryService::is_own(const channel::Entry& release) noexcept {
@@ -51,27 +39,90 @@ bool QueryService::is_own(const channel::Entry& release) noexcept {
 
 void QueryService::on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel].user = user; }
 
-void QueryService::on_channel_closed(ChannelNumber channel, Effects& effects) {
+void QueryService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return;
   std::vector<std::uint64_t> gone;
   for (const auto& [number, answer] : answers_)
-    if (answer->channel == channel) gone.push_back(number);
-  for (const std::uint64_t number : gone) forget(number);
+    if (answer->channel == channel && answer->part_of == 0) gone.push_back(number);
+  for (const std::uint64_t number : gone) forget(number, now, effects);
   channels_.erase(at);
   run_waiting(effects);
 }
 
-void QueryService::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+void QueryService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects) {
+  const auto serve_it = [&]() -> Status {
+    switch (static_cast<EntryKind>(request.kind)) {
+      case EntryKind::pool_query: {
+        wire::PoolQuery query{};
+        if (auto status = wire::decode(request.payload, query); !status) {
+          ++counters_.failed;
+          return status;
+        }
+        return begin({channel, request.ticket}, query, channels_.at(channel).user, limits_.open_max, 0, 0, now, effects);
+      }
+      case EntryKind::query_next: {
+        wire::QueryNext asked{};
+        OFP_TRY(wire::decode(request.payload, asked));
+        const auto at = answers_.find(asked.answer & ~own);
+        if (at == answers_.end() || at->second->channel != channel || at->second->part_of != 0 || at->second->member_number != 0 ||
+            !at->second->begun)
+          return fail(Error::not_found, "there is no answer {:#x}: it has ended, or its time was over", asked.answer);
+        return next(*at->second, asked.index, get_of(channel, request.ticket), now, effects);
+      }
+      case EntryKind::release: {
+        wire::Release release{};
+        if (!wire::decode(request.payload, release)) return {};
+        const auto answer = answers_.find(release.lease & ~own);
+        if (answer != answers_.end() && answer->second->channel == channel && answer->second->part_of == 0 &&
+            answer->second->member_number == 0)
+          forget(answer->first, now, effects);
+        run_waiting(effects);
+        return {};
+      }
+      default:
+        if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+        return on_member_request(channel, request, now, effects);
+    }
+  };
+  if (Status served = serve_it(); !served)
+    effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
+}
+
+Status QueryService::on_member_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::pool_query: return begin(channel, request, now, effects);
-    case EntryKind::query_next: return next(channel, request, effects);
-    case EntryKind::release: {
-      wire::Release release{};
-      if (!wire::decode(request.payload, release)) return;
-      const auto answer = answers_.find(release.lease & ~own);
-      if (answer != answers_.end() && answer->second->channel == channel) forget(answer->first);
-      return run_waiting(effects);
+    case EntryKind::peer_query: {
+      wire::PeerQuery asked{};
+      OFP_TRY(wire::decode(request.payload, asked));
+      if (asked.number == 0 || of_members_.contains({channel, asked.number}))
+        return fail(Error::invalid, "part {} of a query is 0, or there already", asked.number);
+      return begin({channel, request.ticket}, {asked.pool, asked.row_glob, asked.column_glob, asked.wait_ns, asked.query},
+                   static_cast<uid_t>(asked.user), limits_.open_of_member_max, asked.number, asked.view, now, effects);
+    }
+    case EntryKind::peer_query_next: {
+      wire::PeerQueryNext asked{};
+      OFP_TRY(wire::decode(request.payload, asked));
+      const auto at = of_members_.find({channel, asked.number});
+      if (at == of_members_.end() || !answers_.at(at->second)->begun)
+        return fail(Error::not_found, "there is no part {} of a query: it has ended, or its time was over", asked.number);
+      FrameTable::Get get = get_of(channel, request.ticket);
+      get.of_member = true;
+      get.inbox = asked.inbox;
+      get.reader = asked.reader;
+      get.delivery = asked.delivery;
+      return next(*answers_.at(at->second), asked.index, std::move(get), now, effects);
+    }
+    case EntryKind::peer_cancel: {
+      wire::PeerCancel asked{};
+      OFP_TRY(wire::decode(request.payload, asked));
+      if (const auto at = of_members_.find({channel, asked.number}); at != of_members_.end()) {
+        Answer& answer = *answers_.at(at->second);
+        if (answer.asked) fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
+        else forget(answer.number, now, effects);
+      }
+      effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+      run_waiting(effects);
+      return {};
     }
     default: OFP_ASSERT(!"a request of another service");
   }
@@ -79,57 +130,73 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
 
 // ---- from the request to the first step
 
-void QueryService::begin(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    ++counters_.failed;
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
+Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max, std::uint64_t member_number,
+                           std::uint64_t view, TimeNs now, Effects& effects) {
+  Channel& channel = channels_.at(place.channel);
+  const auto take = [&]() -> Result<mover::Buffer> {
+    if (query.query.length == 0 || query.query.length > query_bytes_max)
+      return fail(Error::too_large, "a query of {} bytes, 1 to {} are allowed", query.query.length, query_bytes_max);
+    if (channel.open >= open_max) return fail(Error::too_large, "the program has {} answers open, which is the limit", channel.open);
+    return cache_->take(query.query.length, user);
   };
-  Channel& channel = channels_.at(number);
-  wire::PoolQuery query{};
-  if (auto status = wire::decode(request.payload, query); !status) return refuse(std::move(status).error());
-  if (query.query.length == 0 || query.query.length > query_bytes_max)
-    return refuse({Error::too_large, fmt::format("a query of {} bytes, 1 to {} are allowed", query.query.length, query_bytes_max)});
-  if (channel.open >= limits_.open_max)
-    return refuse({Error::too_large, fmt::format("the program has {} answers open, which is the limit", channel.open)});
-  auto buffer = cache_->take(query.query.length, channel.user);
-  if (!buffer) return refuse(std::move(buffer).error());
+  auto buffer = take();
+  if (!buffer) {
+    ++counters_.failed;
+    return tl::unexpected(std::move(buffer).error());
+  }
   auto answer = std::make_unique<Answer>();
   answer->number = next_number_++;
-  answer->channel = number;
-  answer->user = channel.user;
+  answer->channel = place.channel;
+  answer->user = user;
   answer->pool = query.pool;
   answer->row_glob = query.row_glob;
   answer->column_glob = query.column_glob;
   answer->deadline = query.wait_ns < 0 ? never : deadline_after(now, query.wait_ns);
   answer->bytes = std::move(*buffer);
-  answer->asked = request.ticket;
+  answer->asked = get_of(place.channel, place.ticket);
+  answer->member_number = member_number;
+  answer->view = view;
+  if (member_number != 0) of_members_.emplace(std::pair(place.channel, member_number), answer->number);
   ++channel.open;
   ++counters_.queries;
   ++counters_.open;
   std::vector<link::ReadPiece> pieces = {{query.query.region, query.query.generation, query.query.offset, answer->bytes.data(),
                                           query.query.length}};
-  mover::PullEffect pull{number, mover::token_of(mover::Service::query, answer->number), std::move(pieces)};
+  mover::PullEffect pull{place.channel, mover::token_of(mover::Service::query, answer->number), std::move(pieces)};
   effects.emplace_back(std::move(pull));
   answers_.emplace(answer->number, std::move(answer));
+  return {};
 }
 
-void QueryService::on_transfer(std::uint64_t token, Status status, Effects& effects) {
-  const std::uint64_t number = number_of(token);
-  const auto at = answers_.find(number);
+void QueryService::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  const auto at = answers_.find(mover::number_of(token));
   if (at == answers_.end()) return;
-  if (!status) return fail_answer(*at->second, std::move(status).error(), effects);
-  start(*at->second, effects);
+  if (!status) return fail_answer(*at->second, std::move(status).error(), now, effects);
+  start(*at->second, now, effects);
 }
 
-void QueryService::start(Answer& answer, Effects& effects) {
+void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   auto query = decode_query(answer.bytes.bytes());
   answer.bytes = {};
-  if (!query) return fail_answer(answer, std::move(query).error(), effects);
-  auto sources = choose_(answer.pool, answer.row_glob, answer.column_glob, answer.user);
-  if (!sources) return fail_answer(answer, std::move(sources).error(), effects);
+  if (!query) return fail_answer(answer, std::move(query).error(), now, effects);
+  if (answer.member_number != 0) {
+    auto part = members_.choose_part({answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view}, effects);
+    if (!part) return fail_answer(answer, std::move(part).error(), now, effects);
+    if (part->empty()) return end(answer, 0, now, effects);
+    return run(answer, std::move(*query), std::move(*part), now, effects);
+  }
+  auto over = members_.spread(answer.pool);
+  if (!over) return fail_answer(answer, std::move(over).error(), now, effects);
+  if (*over) return spread(answer, std::move(*query), std::move(**over), now, effects);
+  auto sources = members_.choose(answer.pool, answer.row_glob, answer.column_glob, answer.user);
+  if (!sources) return fail_answer(answer, std::move(sources).error(), now, effects);
+  run(answer, std::move(*query), std::move(*sources), now, effects);
+}
+
+void QueryService::run(Answer& answer, Query query, std::vector<QuerySource> sources, TimeNs now, Effects& effects) {
   if (threads_ == nullptr) threads_ = QueryThreads::make(limits_.query.threads);
-  auto run = QueryRun::make(std::move(*query), std::move(*sources), limits_.query, threads_, cache_, answer.user);
-  if (!run) return fail_answer(answer, std::move(run).error(), effects);
+  auto run = QueryRun::make(std::move(query), std::move(sources), limits_.query, threads_, cache_, answer.user);
+  if (!run) return fail_answer(answer, std::move(run).error(), now, effects);
   answer.run = std::move(*run);
   want_step(answer, effects);
 }
@@ -151,24 +218,35 @@ void QueryService::run_waiting(Effects& effects) {
     answer.result = std::make_shared<StepResult>();
     ++counters_.running;
     ++counters_.steps;
-    std::function<Status()> run = [run = answer.run, result = answer.result, stop = answer.stop.get_token()]() -> Status {
-      OFP_ASSIGN(result->step, run->step(stop));
-      return {};
-    };
+    std::function<Status()> run;
+    if (answer.spread) {
+      run = [query = answer.spread->query, partials = answer.spread->partials(), cache = cache_, user = answer.user,
+             result = answer.result]() -> Status {
+        OFP_ASSIGN(FramePtr combined, combine(query, partials, *cache, user));
+        result->step.frames.push_back(std::move(combined));
+        result->step.finished = true;
+        return {};
+      };
+    } else {
+      run = [run = answer.run, result = answer.result, stop = answer.stop.get_token()]() -> Status {
+        OFP_ASSIGN(result->step, run->step(stop));
+        return {};
+      };
+    }
     mover::JobEffect job{mover::token_of(mover::Service::query, answer.number), std::move(run)};
     effects.emplace_back(std::move(job));
   }
 }
 
-void QueryService::on_job(std::uint64_t token, Status status, Effects& effects) {
+void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   --counters_.running;
-  const auto at = answers_.find(number_of(token));
+  const auto at = answers_.find(mover::number_of(token));
   if (at == answers_.end()) return run_waiting(effects);
   Answer& answer = *at->second;
   answer.running = false;
-  if (!status && answer.late) status = fail(Error::timeout, "the query's time was over before its answer was there");
+  if (!status && answer.late) status = tl::unexpected(time_over());
   if (!status) {
-    fail_answer(answer, std::move(status).error(), effects);
+    fail_answer(answer, std::move(status).error(), now, effects);
     return run_waiting(effects);
   }
   for (FramePtr& frame : answer.result->step.frames) {
@@ -177,72 +255,101 @@ void QueryService::on_job(std::uint64_t token, Status status, Effects& effects) 
   }
   answer.finished = answer.result->step.finished;
   answer.result.reset();
-  if (answer.finished) {
+  if (answer.finished && answer.run) {
     counters_.rows_read += answer.run->counters().rows_read;
     counters_.bytes_read += answer.run->counters().bytes_read;
     answer.run.reset();  // and what it read
   }
-  if (!std::exchange(answer.begun, true)) {
-    effects.push_back(ReplyEffect{answer.channel, *std::exchange(answer.asked, {}), wire::Done{answer.number | own}});
-  } else if (answer.asked) {
-    serve(answer, effects);
-  }
+  if (!std::exchange(answer.begun, true)) reply(answer, answer.member_number != 0 || answer.part_of != 0 ? 1 : answer.number | own, now, effects);
+  else if (answer.asked) serve(answer, now, effects);
   run_waiting(effects);
 }
 
 // ---- frames
 
-void QueryService::next(ChannelNumber number, const channel::Entry& request, Effects& effects) {
-  const auto refuse = [&](Failure failure) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
-  };
-  wire::QueryNext next{};
-  if (auto status = wire::decode(request.payload, next); !status) return refuse(std::move(status).error());
-  const auto at = answers_.find(next.answer & ~own);
-  if (at == answers_.end() || at->second->channel != number || !at->second->begun)
-    return refuse({Error::not_found, fmt::format("there is no answer {:#x}: it has ended, or its time was over", next.answer)});
-  Answer& answer = *at->second;
+Status QueryService::next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now, Effects& effects) {
   if (answer.asked)
-    return refuse({Error::invalid, fmt::format("answer {:#x} was asked for a frame that has not been given yet", next.answer)});
-  if (next.index != answer.first && next.index != answer.first + 1)
-    return refuse({Error::invalid, fmt::format("frame {} of an answer was asked for, it is at {}", next.index, answer.first)});
-  if (next.index == answer.first + 1) {
-    if (answer.ready.empty()) return refuse({Error::invalid, fmt::format("frame {} of an answer was not given yet", answer.first)});
+    return fail(Error::invalid, "answer {:#x} was asked for a frame that has not been given yet", answer.number | own);
+  if (index != answer.first && index != answer.first + 1)
+    return fail(Error::invalid, "frame {} of an answer was asked for, it is at {}", index, answer.first);
+  if (index == answer.first + 1) {
+    if (answer.ready.empty()) return fail(Error::invalid, "frame {} of an answer was not given yet", answer.first);
     answer.ready.pop_front();
     ++answer.first;
   }
-  answer.asked = request.ticket;
-  serve(answer, effects);
+  answer.asked = std::move(get);
+  if (answer.failure) fail_answer(answer, std::move(*answer.failure), now, effects);
+  else serve(answer, now, effects);
+  return {};
 }
 
-void QueryService::serve(Answer& answer, Effects& effects) {
-  if (!answer.ready.empty()) return give_(answer.channel, *std::exchange(answer.asked, {}), answer.ready.front(), effects);
-  if (!answer.finished) return answer.running ? void() : want_step(answer, effects);
-  effects.push_back(ReplyEffect{answer.channel, *answer.asked, wire::Done{0}});
-  forget(answer.number);
+// May end the answer.
+void QueryService::serve(Answer& answer, TimeNs now, Effects& effects) {
+  if (answer.ready.empty()) {
+    if (answer.finished) return end(answer, 0, now, effects);
+    if (answer.spread) return pump(answer, now, effects);
+    return answer.running ? void() : want_step(answer, effects);
+  }
+  const FrameTable::Get get = std::move(*answer.asked);
+  answer.asked.reset();
+  if (answer.part_of != 0) return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{answer.ready.front(), 0}, now, effects);
+  members_.answer(get, answer.ready.front(), now, effects);
+  if (answer.spread) pump(answer, now, effects);
+}
+
+// May end the answer: own parts tell the one that they are of.
+void QueryService::reply(Answer& answer, std::uint64_t value, TimeNs now, Effects& effects) {
+  const FrameTable::Get get = std::move(*answer.asked);
+  answer.asked.reset();
+  if (answer.part_of != 0) return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{nullptr, value}, now, effects);
+  effects.push_back(ReplyEffect{get.channel, get.ticket, wire::Done{value}});
 }
 
 // ---- ends
 
-void QueryService::fail_answer(Answer& answer, Failure failure, Effects& effects) {
-  ++counters_.failed;
-  if (answer.asked) effects.push_back(FailEffect{answer.channel, *answer.asked, wire::any_reply, std::move(failure)});
-  forget(answer.number);
+void QueryService::end(Answer& answer, std::uint64_t value, TimeNs now, Effects& effects) {
+  const FrameTable::Get get = std::move(*answer.asked);
+  const std::uint64_t number = answer.number, part_of = answer.part_of;
+  forget(number, now, effects);
+  if (part_of != 0) return on_part_reply(part_of, number, QueryMembers::Reply{nullptr, value}, now, effects);
+  effects.push_back(ReplyEffect{get.channel, get.ticket, wire::Done{value}});
+}
+
+void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effects& effects) {
+  // Nobody asks at the moment: who asks next is told, for what members answered so far is not all.
+  if (answer.spread && answer.begun && !answer.asked && !answer.failure) {
+    answer.failure = std::move(failure);
+    answer.deadline = never;
+    for (Part& part : answer.spread->parts) give_up(part, now, effects);
+    return;
+  }
+  const std::optional<FrameTable::Get> asked = std::move(answer.asked);
+  const std::uint64_t number = answer.number, part_of = answer.part_of;
+  if (part_of == 0) ++counters_.failed;
+  forget(number, now, effects);
+  if (part_of != 0) return on_part_reply(part_of, number, tl::unexpected(std::move(failure)), now, effects);
+  if (asked) effects.push_back(FailEffect{asked->channel, asked->ticket, wire::any_reply, std::move(failure)});
 }
 
 // A job that runs for it goes on until it sees the stop, and its result is dropped.
-void QueryService::forget(std::uint64_t number) {
-  const auto at = answers_.find(number);
-  at->second->stop.request_stop();
-  if (const auto channel = channels_.find(at->second->channel); channel != channels_.end()) --channel->second.open;
+void QueryService::forget(std::uint64_t number, TimeNs now, Effects& effects) {
+  const std::unique_ptr<Answer> answer = std::move(answers_.extract(number).mapped());
+  answer->stop.request_stop();
+  if (answer->spread)
+    for (Part& part : answer->spread->parts) give_up(part, now, effects);
+  if (answer->part_of != 0) return;
+  if (answer->member_number != 0) of_members_.erase({answer->channel, answer->member_number});
+  if (const auto channel = channels_.find(answer->channel); channel != channels_.end()) --channel->second.open;
   --counters_.open;
-  answers_.erase(at);
 }
 
 void QueryService::on_time(TimeNs now, Effects& effects) {
-  std::vector<std::uint64_t> over;
+  std::vector<std::uint64_t> over, again;
   for (const auto& [number, answer] : answers_) {
-    if (answer->deadline > now) continue;
+    if (answer->deadline > now) {
+      if (answer->spread && answer->spread->retry_at <= now) again.push_back(number);
+      continue;
+    }
     if (answer->running) {  // its job says so soon
       answer->late = true;
       answer->deadline = never;
@@ -252,12 +359,17 @@ void QueryService::on_time(TimeNs now, Effects& effects) {
     }
   }
   for (const std::uint64_t number : over)
-    fail_answer(*answers_.at(number), {Error::timeout, "the query's time was over before its answer was there"}, effects);
+    if (const auto at = answers_.find(number); at != answers_.end()) fail_answer(*at->second, time_over(), now, effects);
+  for (const std::uint64_t number : again)
+    if (const auto at = answers_.find(number); at != answers_.end()) retry_spread(*at->second, now, effects);
 }
 
 TimeNs QueryService::next_deadline() const noexcept {
   TimeNs soonest = never;
-  for (const auto& [number, answer] : answers_) soonest = std::min(soonest, answer->deadline);
+  for (const auto& [number, answer] : answers_) {
+    soonest = std::min(soonest, answer->deadline);
+    if (answer->spread) soonest = std::min(soonest, answer->spread->retry_at);
+  }
   return soonest;
 }
 

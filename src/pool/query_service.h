@@ -1,15 +1,16 @@
-// Queries that programs ask: the query's bytes pulled, its steps run as jobs, the frames of its answer handed over or pushed
-// one by one as they are asked for. A state machine as the other services; where the frames come from is a function's
-// business, so that other members' can be asked for in the same way.
+// Queries that programs and other members ask: the query's bytes pulled, its steps run as jobs, the frames of its answer handed
+// over or pushed one by one as they are asked for. A state machine as the other services.
 //
 //   pool_query -> pull of the bytes -> choose frames -> first step (job) -> Done{number of the answer}
 //   query_next -> a frame that is ready, or the next step (job) and then its first frame, or Done: that was all. Who gives
 //                 frames to programs leases them, too
+//   peer_query, peer_query_next: the same of a member, for its part of a query over several (query_spread.cc)
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "channel/ring.h"
 #include "mover/effects.h"
+#include "pool/query_members.h"
 #include "pool/query_run.h"
 
 namespace offpath::pool {
@@ -35,23 +37,19 @@ class QueryService {
     QueryLimits query;
     std::size_t running_max = 1;       // steps at a time: the other jobs' threads are not all for queries
     std::size_t open_max = 16;         // of one channel
+    std::size_t open_of_member_max = 1024;  // of a member's: it is one channel for all of its programs
+    TimeNs settle_ns = 5 * second_ns;  // for members to agree on who is one of them
+    TimeNs retry_ns = 50 * millisecond_ns;
   };
-  // The frames to read, in order; its failures are the query's.
-  using Choose = std::function<Result<std::vector<QuerySource>>(const std::string& pool, std::string_view row_glob,
-                                                                std::string_view column_glob, uid_t user)>;
-
-  // Answers a request with a frame.
-  using Give = std::function<void(mover::ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, mover::Effects& effects)>;
-
-  QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, Choose choose, Give give);
+  QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, QueryMembers& members);
   ~QueryService();
 
   void on_channel_open(mover::ChannelNumber channel, uid_t user);
-  void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
-  // pool_query, query_next, and release of an answer (is_own).
-  void on_request(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  void on_transfer(std::uint64_t token, Status status, mover::Effects& effects);
-  void on_job(std::uint64_t token, Status status, mover::Effects& effects);
+  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
+  // pool_query, query_next, and release of an answer (is_own); of members (is_member) peer_query, peer_query_next and peer_cancel.
+  void on_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
@@ -61,27 +59,51 @@ class QueryService {
 
  private:
   struct Answer;
+  struct Part;
+  struct Spread;
   struct Channel {
     uid_t user = 0;
     std::size_t open = 0;
   };
+  struct Place {  // where a request came from
+    mover::ChannelNumber channel;
+    std::uint64_t ticket;
+  };
 
-  void begin(mover::ChannelNumber number, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  void next(mover::ChannelNumber number, const channel::Entry& request, mover::Effects& effects);
-  void start(Answer& answer, mover::Effects& effects);
+  [[nodiscard]] Status begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max, std::uint64_t member_number,
+                             std::uint64_t view, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status on_member_request(mover::ChannelNumber number, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now, mover::Effects& effects);
+  void start(Answer& answer, TimeNs now, mover::Effects& effects);
+  void run(Answer& answer, Query query, std::vector<QuerySource> sources, TimeNs now, mover::Effects& effects);
   void want_step(Answer& answer, mover::Effects& effects);
   void run_waiting(mover::Effects& effects);
-  void serve(Answer& answer, mover::Effects& effects);
-  void fail_answer(Answer& answer, Failure failure, mover::Effects& effects);
-  void forget(std::uint64_t number);
+  void serve(Answer& answer, TimeNs now, mover::Effects& effects);
+  void reply(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
+  void end(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
+  void fail_answer(Answer& answer, Failure failure, TimeNs now, mover::Effects& effects);
+  void forget(std::uint64_t number, TimeNs now, mover::Effects& effects);
+
+  // query_spread.cc
+  void spread(Answer& answer, Query query, QueryMembers::Spread over, TimeNs now, mover::Effects& effects);
+  void begin_parts(Answer& answer, TimeNs now, mover::Effects& effects);
+  void begin_own_part(const Answer& answer, std::uint64_t number, mover::Effects& effects, TimeNs now);
+  void fetch(Answer& answer, Part& part, TimeNs now, mover::Effects& effects);
+  void pump(Answer& answer, TimeNs now, mover::Effects& effects);
+  void on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now, mover::Effects& effects);
+  void on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now, mover::Effects& effects);
+  void all_begun(Answer& answer, TimeNs now, mover::Effects& effects);
+  void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, mover::Effects& effects);
+  void give_up(Part& part, TimeNs now, mover::Effects& effects);
+  void retry_spread(Answer& answer, TimeNs now, mover::Effects& effects);
 
   Limits limits_;
   std::shared_ptr<mover::BufferCache> cache_;
-  Choose choose_;
-  Give give_;
+  QueryMembers& members_;
   std::shared_ptr<QueryThreads> threads_;  // made for the first query
   std::unordered_map<mover::ChannelNumber, Channel> channels_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Answer>> answers_;
+  std::map<std::pair<mover::ChannelNumber, std::uint64_t>, std::uint64_t> of_members_;  // by the member's number
   std::deque<std::uint64_t> waiting_;  // answers that want a step
   std::uint64_t next_number_ = 1;
   QueryServiceCounters counters_;

@@ -57,8 +57,8 @@ std::uint64_t Sift::parts_overhead(std::uint32_t number) const noexcept {
 Status Sift::check_size(std::uint64_t charge) const {
   const std::uint64_t needed = charge + parts_overhead(1);
   if (needed <= options_.settings.budget_bytes) return {};
-  return fail(Error::too_large, "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage", needed,
-              options_.settings.pool, options_.settings.budget_bytes);
+  return fail(Error::too_large, "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage: name the pool with a "
+              "larger budget=, or send fewer rows at a time", needed, options_.settings.pool, options_.settings.budget_bytes);
 }
 
 void Sift::charge(std::uint32_t number, std::uint64_t bytes) {

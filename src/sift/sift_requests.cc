@@ -10,6 +10,14 @@ namespace offpath::sift {
 using mover::AskedMemory;
 using wire::EntryKind;
 
+namespace {
+
+// Of an answer that is put together at once, in less time than a job has to take (100 us).
+constexpr std::size_t identifiers_at_once_max = 16;
+constexpr std::uint64_t rows_at_once_max = 1024;
+
+}  // namespace
+
 void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
   if (Status served = serve(channel, request, is_member, now, effects); !served)
     effects.push_back(mover::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
@@ -184,7 +192,7 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
                             .keys = {}};
   const std::string& owner = pool->sift->geometry().owner_name({pool->settings.track_stage(), asked.element}, 0);
   if (owner == self_)
-    return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
+    return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now, effects);
   pools_.fetch(std::move(get), owner, EntryKind::peer_tracks, deadline_after(now, options_.piece_wait_ns),
                [asked, text = pool->text, user = std::uint64_t{pool->user}, reader = self_](const AskedMemory& memory, std::uint64_t delivery,
                                                                                      std::vector<std::byte>& payload) {
@@ -196,37 +204,44 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
   return {};
 }
 
-Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs, mover::Effects& effects) {
+Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(const Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
                             .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
                             .delivery = asked.delivery};
-  return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, effects);
+  return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now, effects);
 }
 
-Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects) {
+Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects) {
   // An element's number is the low bits of its identifiers, so it stands for one of them.
   const std::uint64_t of_element = wanted.element;
   const auto snapshot = std::make_shared<TrackSnapshot>(pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
+  // Few rows do not wait behind splits and sorts for a thread of the jobs.
+  const bool at_once = !wanted.all && wanted.identifiers.size() <= identifiers_at_once_max &&
+                       snapshot->rows_of(wanted.identifiers) <= rows_at_once_max;
   TrackQuery query{.identifiers = {}, .first_step = wanted.first_step, .last_step = wanted.last_step};
   if (!wanted.all) query.identifiers = std::move(wanted.identifiers);
   const std::uint64_t row_bytes = pool.sift->form() ? pool.sift->form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
   const std::uint64_t rows_max = std::max<std::uint64_t>(options_.tracks_bytes_max / row_bytes, 1);
   const auto frame = std::make_shared<mover::FramePtr>();
+  auto read = [snapshot, query = std::move(query), rows_max, frame, name = pool.name, memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
+    TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
+    OFP_ASSIGN(*frame, reader.next(memory));
+    if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
+    OFP_ASSIGN(const mover::FramePtr more, reader.next(memory));
+    if (more != nullptr) return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name, rows_max);
+    return {};
+  };
+  if (at_once) {
+    OFP_TRY(read());
+    pools_.answer(get, *frame, now, effects);
+    return {};
+  }
   const std::uint64_t id = next_++;
   reading_.emplace(id, Reading{std::move(get), frame});
-  effects.push_back(mover::JobEffect{
-      work(Work::Kind::tracks, nullptr, id),
-      [snapshot, query = std::move(query), rows_max, frame, name = pool.name, memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
-        TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
-        OFP_ASSIGN(*frame, reader.next(memory));
-        if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
-        OFP_ASSIGN(const mover::FramePtr more, reader.next(memory));
-        if (more != nullptr) return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name, rows_max);
-        return {};
-      }});
+  effects.push_back(mover::JobEffect{work(Work::Kind::tracks, nullptr, id), std::move(read)});
   return {};
 }
 

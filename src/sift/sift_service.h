@@ -136,7 +136,7 @@ class SiftService {
   void drop(Pool& pool, TimeNs now, mover::Effects& effects);
   void forget_dropped();
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, mover::Effects& effects);
+  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects);
   [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
   void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
 

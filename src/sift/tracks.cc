@@ -49,4 +49,17 @@ std::uint64_t TrackSnapshot::rows() const noexcept {
   return rows;
 }
 
+std::uint64_t TrackSnapshot::rows_of(std::span<const std::uint64_t> identifiers) const noexcept {
+  std::uint64_t rows = 0;
+  for (const std::uint64_t identifier : identifiers) {
+    const Group* const group = group_of(identifier);
+    if (group == nullptr) continue;
+    for (const std::shared_ptr<const TrackRun>& run : group->runs) {
+      const RowRange range = run->find(key_of(*form_->rows, identifier));
+      rows += range.end - range.first;
+    }
+  }
+  return rows;
+}
+
 }  // namespace offpath::sift

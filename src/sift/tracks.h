@@ -51,6 +51,7 @@ class TrackSnapshot {
   [[nodiscard]] const Group* group_of(std::uint64_t identifier) const noexcept;
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept { return form_; }  // null: there was no piece yet
   [[nodiscard]] std::uint64_t rows() const noexcept;
+  [[nodiscard]] std::uint64_t rows_of(std::span<const std::uint64_t> identifiers) const noexcept;
 
  private:
   std::shared_ptr<const TrackForm> form_;

@@ -119,6 +119,9 @@ TEST_P(Tracks, QueriesSeeWhatAFilterWould) {
       if (wanted && row.second >= query.first_step && row.second <= query.last_step) expected.push_back(row);
     }
     EXPECT_EQ(read(TrackReader(snapshot, query, 64), 64), expected);
+    const std::uint64_t one = draw_id(70);
+    const auto of_one = std::ranges::count(all_, key_of(*form_->rows, one), &Row::first);
+    EXPECT_EQ(snapshot.rows_of({&one, 1}), static_cast<std::uint64_t>(of_one));
   }
 }
 

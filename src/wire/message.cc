@@ -224,6 +224,26 @@ void fields(auto& way, Is<PeerCompute> auto& m) {
 }
 Status check(const PeerCompute& m) { return check_arguments(m.arguments); }
 
+void fields(auto& way, Is<PeerQuery> auto& m) {
+  way.begins("query of a member");
+  way(m.user, m.wait_ns, m.number, m.view);
+  object_at(way, m.query);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerQueryNext> auto& m) {
+  way.begins("request of a member for an answer's frame");
+  way(m.number, m.index, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+}
+
+void fields(auto& way, Is<PeerCancel> auto& m) {
+  way.begins("cancellation of a member");
+  way.choice(m.what, PeerCancel::What::computation, "what");
+  way(m.number);
+}
+
 void fields(auto& way, Is<PeerDeliver> auto& m) {
   way.begins("delivery of a member");
   way(m.delivery, m.rows, m.arrow, m.offer);
@@ -361,8 +381,16 @@ void fields(auto& way, Is<Probed> auto& m) {
 
 void fields(auto& way, Is<Got> auto& m) {
   way.begins("got");
-  way.choice(m.how, Got::How::delivered, "way");
+  way.choice(m.how, Got::How::enclosed, "way");
   way(m.arrow, m.lease, m.length, m.rows);
+  way.bytes(m.bytes);
+}
+Status check(const Got& m) {
+  const std::uint64_t wanted = m.how == Got::How::enclosed ? m.length : 0;
+  if (m.bytes.size() != wanted || wanted > enclosed_bytes_max)
+    return fail(Error::protocol, "got: {} bytes enclosed of an object of {}, which comes in way {}", m.bytes.size(), m.length,
+                static_cast<int>(m.how));
+  return {};
 }
 
 void fields(auto& way, Is<Listed> auto& m) {

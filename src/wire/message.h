@@ -52,6 +52,9 @@ enum class EntryKind : std::uint8_t {
   sift_tracks = 33,
   peer_tracks = 34,
   sift_info = 35,
+  peer_query = 36,
+  peer_query_next = 37,
+  peer_cancel = 38,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -64,6 +67,7 @@ enum class ReplyKind : std::uint8_t {
 };
 
 inline constexpr std::size_t key_bytes_max = 255;
+inline constexpr std::size_t enclosed_bytes_max = 1024;  // an object of no more comes in its answer
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t pool_bytes_max = 1024;  // of a pool's name with its options
 inline constexpr std::size_t arguments_bytes_max = 32 << 10;  // of a function, in the request itself
@@ -277,6 +281,34 @@ struct PeerGet {
   std::string_view pool, row_key, column_key;
 };
 
+// The asking member's part of a query: of the rows whose first living owner the one asked is. `query` are its bytes, `number` the asking
+// member's for this part, `view` stands for the members that it knows of: if the one asked knows of others, it is would_block.
+// Answered by Done when the part has begun: 0, if nothing matches there.
+struct PeerQuery {
+  std::uint64_t user;
+  std::int64_t wait_ns;
+  std::uint64_t number;
+  std::uint64_t view;
+  BufferRef query;
+  std::string_view pool, row_glob, column_glob;
+};
+
+// A frame of that part, in order. Answered as PeerGet is, and by Done after the last one.
+struct PeerQueryNext {
+  std::uint64_t number;
+  std::uint64_t index;
+  std::uint64_t delivery;
+  BufferRef inbox;
+  std::string_view reader;
+};
+
+// What was asked on the same channel is not wanted any more: a query's part by its number, a computation by its delivery. What
+// waits for an answer gets a failure. Answered by Done, also if there is nothing of that number.
+struct PeerCancel {
+  enum class What : std::uint8_t { query, computation } what;
+  std::uint64_t number;
+};
+
 struct PeerDeliver {
   std::uint64_t delivery;
   std::uint64_t rows;
@@ -411,11 +443,12 @@ struct Probed {
 };
 
 struct Got {
-  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered } how;
+  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered, enclosed } how;
   bool arrow;
   std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
   std::uint64_t length;  // bytes of the object
   std::uint64_t rows;
+  Bytes bytes{};         // where it is enclosed: the object
 };
 
 struct ListedEntry {
@@ -443,7 +476,8 @@ struct Done {
   X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(PushLease) X(Release) X(PostTable) X(MemberTable) \
   X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
-  X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)
+  X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \
+  X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

@@ -1,6 +1,8 @@
 // Every message byte for byte. A change of these numbers is a change of the protocol: raise protocol_version with it.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "wire/control.h"
 #include "wire/message.h"
 
@@ -49,7 +51,10 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");
   EXPECT_EQ(bytes_of_message(Got{Got::How::pushed, true, 1, 2, 3}),
-            "0101010000000000000002000000000000000300000000000000");
+            "010101000000000000000200000000000000030000000000000000000000");
+  const std::array object{std::byte{0xaa}, std::byte{0xbb}};
+  EXPECT_EQ(bytes_of_message(Got{Got::How::enclosed, false, 0, 2, 0, object}),
+            "040000000000000000000200000000000000000000000000000002000000aabb");
   EXPECT_EQ(bytes_of_message(Done{42}), "2a00000000000000");
   EXPECT_EQ(bytes_of_message(Refusal{Error::denied, "no"}), "0b00000002006e6f");
   EXPECT_EQ(bytes_of_message(SegmentNotice{segment_flag | 3, 4096, 17, 5}),
@@ -80,6 +85,10 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   EXPECT_EQ(checksum_of(PeerCompute{1000, 7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "b", "p", "r", "c", true, "plugin",
                                     "function", "row", "column", arguments}),
             0x7869271fu);
+  const BufferRef at{.region = 1, .generation = 2, .offset = 3, .length = 4};
+  EXPECT_EQ(checksum_of(PeerQuery{1000, 7, 8, 9, at, "p", "r*", "c*"}), 0x728797beu);
+  EXPECT_EQ(checksum_of(PeerQueryNext{8, 2, 9, at, "b"}), 0x1d6dab94u);
+  EXPECT_EQ(checksum_of(PeerCancel{PeerCancel::What::computation, 8}), 0x0de0ba31u);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 

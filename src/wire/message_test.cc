@@ -155,6 +155,16 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerDrop{1000, "hash:/p", "*", "c"}, kept).column_glob, "c");
   EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
   EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
+  const auto query = there_and_back(PeerQuery{1000, -1, 5, 6, at, "hash:/p", "r*", "c"}, kept);
+  EXPECT_EQ(query.view, 6u);
+  EXPECT_EQ(query.query.length, 9u);
+  EXPECT_EQ(query.row_glob, "r*");
+  const auto next = there_and_back(PeerQueryNext{5, 6, 7, at, "dpu1"}, kept);
+  EXPECT_EQ(next.delivery, 7u);
+  EXPECT_EQ(next.reader, "dpu1");
+  EXPECT_EQ(there_and_back(PeerCancel{PeerCancel::What::computation, 8}, kept).number, 8u);
+  PeerCancel unknown{};
+  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(2), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
   const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, name, "r", "c"};
   PeerPut refused{};
@@ -170,11 +180,27 @@ TEST(Message, Replies) {
   EXPECT_EQ(there_and_back(Opened{2, 8192}, kept).charge_base, 8192u);
   EXPECT_EQ(there_and_back(Probed{-5}, kept).seen_ns, -5);
   EXPECT_EQ(there_and_back(Got{Got::How::pushed, true, 1, 2, 3}, kept).rows, 3u);
+  const std::vector<std::byte> object(enclosed_bytes_max, std::byte{7});
+  const Got enclosed = there_and_back(Got{Got::How::enclosed, false, 0, object.size(), 0, object}, kept);
+  EXPECT_TRUE(std::ranges::equal(enclosed.bytes, object));
   const auto listed = there_and_back(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}, kept);
   EXPECT_TRUE(listed.more);
   ASSERT_EQ(listed.entries.size(), 2u);
   EXPECT_EQ(listed.entries[0].column_key, "c");
   EXPECT_EQ(there_and_back(Done{42}, kept).value, 42u);
+}
+
+TEST(Message, WhatIsEnclosedIsTheWholeObjectAndSmall) {
+  const std::vector<std::byte> object(enclosed_bytes_max + 1);
+  const auto refusal = [](const Got& sent) {
+    std::vector<std::byte> bytes;
+    encode(sent, bytes);
+    Got back{};
+    return decode(bytes, back).error().message;
+  };
+  EXPECT_NE(refusal({Got::How::enclosed, false, 0, object.size(), 0, object}).find("1025 bytes enclosed"), std::string::npos);
+  EXPECT_NE(refusal({Got::How::enclosed, false, 0, 8, 0, Bytes(object).first(7)}).find("7 bytes enclosed of an object of 8"), std::string::npos);
+  EXPECT_NE(refusal({Got::How::descriptor, false, 1, 7, 0, Bytes(object).first(7)}).find("7 bytes enclosed"), std::string::npos);
 }
 
 TEST(Message, Members) {

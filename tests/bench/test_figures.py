@@ -58,6 +58,24 @@ def test_link_draws_a_figure_for_each_link_that_was_measured(tmp_path: Path):
     assert names(figures.draw_link(Report("link", series=series), tmp_path)) == {"link_local.png", "link_verbs.png"}
 
 
+def test_sift_draws_what_was_measured_of_figures_6_to_9(tmp_path: Path):
+    stages = [Series(f"sift_fig6_{size}", stage, "particles", "s", [2.0**20], [1.0]) for size in (1, 64)
+              for stage in ("post", "pull", "store")]  # fmt: skip
+    assert names(figures.draw_sift(Report("sift", series=stages), tmp_path)) == {"fig6_injection.png"}
+    splits = [Series("sift_fig7", f"{name}/{part}", "particles", "s", [1e8], [2.0])
+              for name in ("4 splits, 4 stages", "16 splits, 2 stages") for part in ("jobs", "publish")]  # fmt: skip
+    others = [Series("sift_fig8", "Offpath", "splits", "s", [2.0, 4.0], [1.0, 1.5]),
+              Series("sift_fig9", "Offpath", "particles", "s", [1e7, 1e8], [1.0, 10.0])]  # fmt: skip
+    drawn = names(figures.draw_sift(Report("sift", series=splits + others), tmp_path))
+    assert drawn == {"fig7_splits.png", "fig8_first_stage.png", "fig9_impulse.png"}
+
+
+def test_pool_draws_figure_3_without_queries(tmp_path: Path):
+    lines = [Series("pool_fig3", name, "threads", "M/s", [1.0, 2.0], [2.0, 4.0])
+             for name in ("Offpath, keys apart", "map behind a mutex, keys collide")]  # fmt: skip
+    assert names(figures.draw_pool(Report("pool", series=lines), tmp_path)) == {"fig3_objects.png"}
+
+
 @pytest.mark.parametrize(("size", "text"), [(128, "128 B"), (4096, "4 KiB"), (2**20, "1 MiB"), (2**30, "1 GiB")])
 def test_sizes_read_in_powers_of_1024(size, text):
     assert figures.size_text(size) == text

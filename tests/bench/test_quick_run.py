@@ -67,3 +67,27 @@ def test_link(tmp_path: Path):
                 assert claim.value is not None and claim.value > 0, name
                 assert claim.peer_value is not None and claim.ratio is not None and claim.pairs == 3, name
     assert sorted(path.name for path in tmp_path.glob("*.png"))[:2] == ["link_local.png", "link_tcp.png"]
+
+
+def test_pool(tmp_path: Path):
+    report = run_quick("pool", tmp_path, "offpath-agent", "bench_pool_local", "bench_pool_remote", "bench_pool_query")
+    for name in ("pool.local_ops (", "pool.local_ops_colliding_vs_apart", "pool.remote_get_us_p50", "pool.query_vs"):
+        found = [claim for claim in report.claims if claim.claim.startswith(name)]
+        assert found and all(claim.value is not None and claim.value > 0 for claim in found), name
+    threads = {tuple(line.x) for line in report.series if line.figure == "pool_fig3"}
+    assert threads == {(1.0, 2.0)}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"fig3_objects.png", "fig4_queries.png"}
+
+
+def test_sift(tmp_path: Path):
+    report = run_quick("sift", tmp_path, "offpath-agent", "bench_sift_partition", "bench_sift_impulse")
+    measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.value is not None}
+    assert measured >= {
+        "sift.partition_vs_memcpy", "sift.impulse_linear", "sift.impulse_records_per_core_s",
+        "sift.inject_gbps_vs_move", "sift.track_ms_p99",
+    }  # fmt: skip
+    left_out = [claim.why or "" for claim in report.claims if claim.claim.startswith("sift.impulse_s")]
+    assert len(left_out) == 1 and (not left_out[0] or "GiB of memory" in left_out[0])
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "fig6_injection.png", "fig7_splits.png", "fig8_first_stage.png", "fig9_impulse.png"
+    }  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import offpath
-from agent_process import AgentProcess
+from agent_process import AgentProcess, until
 
 DEAD_AFTER_S = 2
 PATIENCE_S = 20 * DEAD_AFTER_S  # of what has to happen some time
@@ -56,3 +59,33 @@ class Group:
             if agent.process.poll() is None:
                 agent.process.kill()
                 agent.process.wait()
+
+
+LINKS = ("local", "staged", "tcp")
+
+
+@contextmanager
+def new_group(directory: Path, link: str) -> Iterator[Group]:
+    """Nobody yet. Over TCP there is a key."""
+    key = None
+    if link == "tcp":
+        key = directory / "key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+    made = Group(directory, key)
+    try:
+        yield made
+    finally:
+        made.stop_all()
+
+
+@contextmanager
+def joined_group(directory: Path, names: Sequence[str], link: str) -> Iterator[Group]:
+    """Members that know each other, and read directly, with every read staged, or over TCP."""
+    staged = ["--set", "security.force_staging=true"] if link == "staged" else []
+    with new_group(directory, link) as made:
+        made.start(names[0], *staged)
+        for name in names[1:]:
+            made.start(name, "--join", made.address(names[0]), *staged)
+        assert until(lambda: made.all_know(list(names), dict.fromkeys(names, "alive")), PATIENCE_S)
+        yield made

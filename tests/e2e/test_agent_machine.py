@@ -25,8 +25,8 @@ def test_without_the_verbs_library_it_says_what_to_install(tmp_path):
 def test_no_wall_clock_decides_anything():
     """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time.
 
-    Only two places tell the date: the message about a certificate's dates, and the end of Flight's server, whose library
-    takes a date and nothing else."""
+    Only two places tell the date: the message about a certificate's dates, and the end of Flight's server, whose
+    library takes a date and nothing else."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
     reads_the_date = re.compile(rf"system_clock|gettimeofday|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import offpath
 import pytest
-from agent_group import PATIENCE_S, Group
+from agent_group import PATIENCE_S, Group, new_group
 from agent_process import find_program, run_agent, until
 
 BUILT = find_program().parents[1]
@@ -46,28 +46,14 @@ def mean_of(frame: offpath.Frame | None) -> tuple[int, float]:
 
 @pytest.fixture(params=["local", "tcp"])
 def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    key = None
-    if request.param == "tcp":
-        key = tmp_path / "key"
-        key.write_bytes(bytes(range(32)))
-        key.chmod(0o600)
-    made = Group(tmp_path, key)
-    try:
+    with new_group(tmp_path, request.param) as made:
         yield made
-    finally:
-        made.stop_all()
 
 
 def start(group: Group, name: str, *more: str, join: str | None = None) -> None:
     directory = group.directory / f"{name}-plugins"
     directory.mkdir()
     group.start(name, *configured(directory, *more), *(["--join", group.address(join)] if join else []))
-
-
-def connect(group: Group, name: str) -> offpath.Session:
-    return (
-        offpath.connect(group.address(name), key_file=group.key) if group.key else offpath.connect(group.address(name))
-    )
 
 
 def two_agents(group: Group, *more: str) -> None:
@@ -82,7 +68,7 @@ def calls(group: Group, name: str) -> int:
 
 def test_functions_over_an_object_and_over_a_row(group: Group) -> None:
     start(group, "a")
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         pool = session.pool("local:/p")
         x, y, z = (np.linspace(0, 1, 1000, dtype=np.float32) ** power for power in (1, 2, 3))
         for name, values in (("x", x), ("y", y), ("z", z)):
@@ -111,7 +97,7 @@ def test_functions_over_an_object_and_over_a_row(group: Group) -> None:
 
 def test_a_large_output_is_copied_off_the_loop(group: Group) -> None:
     start(group, "a")
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         for name in "xyz":
             put(session, "local:/p", "big", name, np.full(1_000_000, 0.5, np.float32))
         box = np.array([0, 0, 0, 1, 1, 1], np.float32)
@@ -121,7 +107,7 @@ def test_a_large_output_is_copied_off_the_loop(group: Group) -> None:
 
 def test_what_fails_says_who_and_why_and_the_agent_goes_on(group: Group) -> None:
     start(group, "a")
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         pool = session.pool("local:/p")
         put(session, "local:/p", "r", "c", np.zeros(4, np.float32))
         for function, text in (
@@ -155,7 +141,7 @@ def test_what_fails_says_who_and_why_and_the_agent_goes_on(group: Group) -> None
 
 def test_functions_run_where_the_row_lies(group: Group) -> None:
     two_agents(group)
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         pool = session.pool("hash:/p")
         for step in range(16):
             put(session, "hash:/p", f"step{step}", "x", np.full(100, step, np.float32))
@@ -198,11 +184,11 @@ def called_at(pool: offpath.Pool, row: str) -> str:
 def test_a_computation_waits_for_objects_of_another_member(group: Group) -> None:
     two_agents(group)
     results: dict[str, tuple[int, float]] = {}
-    with connect(group, "a") as asking, connect(group, "b") as putting:
+    with group.connect("a") as asking, group.connect("b") as putting:
         put(putting, "hash:/later", "first", "x", np.zeros(1, np.float32))
 
         def ask(row: str) -> None:
-            with connect(group, "a") as own:
+            with group.connect("a") as own:
                 results[row] = mean_of(own.pool("hash:/later").compute("particles.mean", row, "x", timeout=PATIENCE_S))
 
         threads = [threading.Thread(target=ask, args=(f"r{i}",)) for i in range(6)]
@@ -221,7 +207,7 @@ def test_a_computation_waits_for_objects_of_another_member(group: Group) -> None
 
 def test_an_owner_that_dies_during_a_call_is_said(group: Group) -> None:
     two_agents(group)
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         pool = session.pool("hash:/p")
         for step in range(8):
             put(session, "hash:/p", f"step{step}", "x", np.zeros(10, np.float32))
@@ -241,6 +227,27 @@ def test_an_owner_that_dies_during_a_call_is_said(group: Group) -> None:
         asking.join(PATIENCE_S)
         assert len(raised) == 1 and isinstance(raised[0], (offpath.PeerLost, offpath.Timeout))
         assert group.running["a"].process.poll() is None
+
+
+def test_a_program_that_goes_cancels_its_call_at_another_member(group: Group) -> None:
+    two_agents(group)
+    with group.connect("a") as session:
+        for step in range(8):
+            put(session, "hash:/p", f"step{step}", "x", np.zeros(10, np.float32))
+        row = next(f"step{step}" for step in range(8) if called_at(session.pool("hash:/p"), f"step{step}") == "b")
+    ask = (
+        "import offpath, sys; key = sys.argv[3:];"
+        "session = offpath.connect(sys.argv[1], **({'key_file': key[0]} if key else {}));"
+        "session.pool('hash:/p').compute('hostile.waits_until_cancelled', sys.argv[2], 'x', timeout=300)"
+    )
+    key = [str(group.key)] if group.key else []
+    program = subprocess.Popen([sys.executable, "-c", ask, group.address("a"), row, *key])
+    try:
+        assert until(lambda: group.running["b"].status()["computes"]["calling"] == 1, PATIENCE_S)
+    finally:
+        program.kill()
+        program.wait()
+    assert until(lambda: group.running["b"].status()["computes"]["calling"] == 0, PATIENCE_S)
 
 
 TRIGGER = """
@@ -265,7 +272,7 @@ every = "50ms"
 
 def test_triggers_call_functions_once_for_each_object_and_on_a_timer(group: Group) -> None:
     two_agents(group, TRIGGER, TIMER)
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         pool = session.pool("hash:/t?replicas=2")
         for step in range(8):
             put(session, pool.name, f"step{step}", "x", np.full(10, step, np.float32))
@@ -301,7 +308,7 @@ calls = 1
 
 def test_a_trigger_that_crashes_or_is_too_slow_is_counted_and_the_agent_goes_on(group: Group) -> None:
     start(group, "a", FAILING, FAILING.replace("local:/f", "local:/slow").replace("crashes", "loops"))
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         put(session, "local:/f", "r", "c", np.zeros(1, np.float32))
         for i in range(4):
             put(session, "local:/slow", f"r{i}", "c", np.zeros(1, np.float32))
@@ -332,7 +339,7 @@ def test_triggers_that_make_no_sense_are_refused_at_start(tmp_path: Path, change
 
 def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
     start(group, "a")
-    with connect(group, "a") as session:
+    with group.connect("a") as session:
         put(session, "local:/p", "r", "c", np.ones(4, np.float32))
     if group.key:
         return  # the command takes its key from the environment, as its other commands do

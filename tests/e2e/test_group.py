@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 from agent_group import DEAD_AFTER_S, PATIENCE_S, Group
-from agent_process import until
+from agent_process import find_program, until
+from offpath.agent_http import fetch_status
+from offpath.run.parallel import find_mpiexec
 
 
 @pytest.fixture
@@ -152,3 +154,38 @@ def test_members_are_shown_to_people_and_to_prometheus(group: Group) -> None:
     assert 'offpath_members{state="alive"} 2' in group.running["a"].get("/metrics")[2]
     group.running["b"].stop(signal.SIGKILL)
     assert until(lambda: 'offpath_members{state="dead"} 1' in group.running["a"].get("/metrics")[2], PATIENCE_S)
+
+
+def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path) -> None:
+    """The ports are chosen by the system, and told by way of MPI's launcher."""
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    names = {f"dpu{index}" for index in range(3)}
+    command = [find_mpiexec(), "-n", str(len(names)), find_program(), "--mpi", "--name", "dpu{index}",
+               "--key-file", key, "--listen", "tcp:127.0.0.1:0",
+               "--http", f"unix:{tmp_path}/{{index}}.http"]  # fmt: skip
+    with (tmp_path / "log").open("w") as log:
+        launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def all_know_all() -> bool:
+        places = [tmp_path / f"{index}.http" for index in range(len(names))]
+        if not all(place.exists() for place in places):
+            return False
+        tables = [fetch_status(f"unix:{place}")["members"] for place in places]
+        alive = [{member["name"] for member in table if member["state"] == "alive"} for table in tables]
+        return all(each == names for each in alive)
+
+    try:
+        assert until(all_know_all, PATIENCE_S), (tmp_path / "log").read_text()
+    finally:
+        launcher.terminate()
+        launcher.wait(PATIENCE_S)
+
+
+def test_one_that_should_ask_a_launcher_and_has_none_says_what_to_do(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PMI_")}
+    command = [find_program(), "--mpi", "--listen", f"unix:{tmp_path}/agent.sock"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == 1
+    assert "start it by mpirun of MPICH" in ended.stderr and "group.members" in ended.stderr

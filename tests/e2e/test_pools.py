@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -13,8 +12,8 @@ import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
-from agent_group import PATIENCE_S, Group
-from agent_process import until
+from agent_group import LINKS, PATIENCE_S, Group, joined_group
+from agent_process import run_agent, until
 
 NAMES = ["a", "b", "c", "d"]
 ALL_ALIVE = dict.fromkeys(NAMES, "alive")
@@ -53,23 +52,50 @@ def held(group: Group, pool: str, frames: int, among: list[str] = NAMES) -> bool
     return until(lambda: sum(frames_of(group, name, pool) for name in among) == frames, PATIENCE_S)
 
 
-@pytest.fixture(params=["local", "staged", "tcp"])
+@pytest.fixture(params=LINKS)
 def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    key = None
-    if request.param == "tcp":
-        key = tmp_path / "key"
-        key.write_bytes(os.urandom(32))
-        key.chmod(0o600)
-    made = Group(tmp_path, key)
-    staged = ["--set", "security.force_staging=true"] if request.param == "staged" else []
-    try:
-        made.start("a", *staged)
-        for name in NAMES[1:]:
-            made.start(name, "--join", made.address("a"), *staged)
-        assert until(lambda: made.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
+    with joined_group(tmp_path, NAMES, request.param) as made:
         yield made
+
+
+def test_pools_of_the_configuration_are_there_from_the_start_on_all_members(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    configuration = tmp_path / "agent.toml"
+    names = "hash:/twice?replicas=2&overwrite=no", "hash:/once"
+    configuration.write_text("".join(f'[[pool]]\nname = "{name}"\n' for name in names))
+    try:
+        group.start("a", "--config", str(configuration))
+        group.start("b", "--join", group.address("a"))
+        assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}), PATIENCE_S)
+
+        def pools_of(name: str) -> dict[str, str]:
+            return {pool["name"]: pool["options"] for pool in group.running[name].status()["pools"]}
+
+        assert until(lambda: set(pools_of("b")) == {"hash:/twice", "hash:/once"}, PATIENCE_S)
+        assert pools_of("a") == pools_of("b")
+        with group.connect("b") as session:
+            put_steps(session, "hash:/twice", 4)
+            assert held(group, "hash:/twice", 8, ["a", "b"])
+            with pytest.raises(offpath.Error, match="replicas=2"):
+                session.pool("hash:/twice?replicas=1").create()
     finally:
-        made.stop_all()
+        group.stop_all()
+
+
+@pytest.mark.parametrize(
+    ("pool", "complaint"),
+    [
+        ('name = "hash:/p?replicas=9"', "replicas"),
+        ('name = "hash:/p"\nuser = "nobody-of-this-name"', "there is no user"),
+        ('name = "sift:/tracks?key=id"', "sifted among the members"),
+        ("", "pool.name"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused_at_the_start(tmp_path: Path, pool: str, complaint: str) -> None:
+    (tmp_path / "agent.toml").write_text(f"[[pool]]\n{pool}\n")
+    ended = run_agent("--config", str(tmp_path / "agent.toml"), "--check-config")
+    assert ended.returncode == 2
+    assert complaint in ended.stderr and "agent.toml" in ended.stderr
 
 
 def test_rows_are_spread_over_members_and_found_from_any(group: Group) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import offpath
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from agent_group import PATIENCE_S, Group
+from agent_group import LINKS, PATIENCE_S, Group, joined_group
 from agent_process import until
 from offpath.pool import Frame
 from offpath.tracks import Tracks
@@ -23,23 +22,10 @@ POOL = "sift:/tracks?key=id&stages=2&fanout=4&threshold=64KiB&age=200ms"
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("type", pa.int32())])
 
 
-@pytest.fixture(params=["local", "staged", "tcp"])
+@pytest.fixture(params=LINKS)
 def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    key = None
-    if request.param == "tcp":
-        key = tmp_path / "key"
-        key.write_bytes(os.urandom(32))
-        key.chmod(0o600)
-    made = Group(tmp_path, key)
-    staged = ["--set", "security.force_staging=true"] if request.param == "staged" else []
-    try:
-        made.start("a", *staged)
-        for name in NAMES[1:]:
-            made.start(name, "--join", made.address("a"), *staged)
-        assert until(lambda: made.all_know(NAMES, dict.fromkeys(NAMES, "alive")), PATIENCE_S)
+    with joined_group(tmp_path, NAMES, request.param) as made:
         yield made
-    finally:
-        made.stop_all()
 
 
 def particles(step: int, ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,12 +22,18 @@ def expect(holds: bool, what: str) -> None:
         raise Failed(what)
 
 
+def chosen(checks: Iterable[Callable[..., str]], only: str) -> list[Callable[..., str]]:
+    """Those whose name contains a match of the regular expression."""
+    return [check for check in checks if re.search(only, check.__name__)]
+
+
 def run_checks(
-    results: Path, checks: Iterable[Callable[..., str]], *arguments: Any, count: Callable[[], int] = lambda: 0
-) -> None:
+    results: Path, checks: Iterable[Callable[..., str]], *arguments: Any, count: Callable[[], int] = lambda: 0,
+    only: str = "",
+) -> None:  # fmt: skip
     """Runs each check with these arguments and writes a line of JSON for it. `count`: packets so far."""
     with results.open("w") as lines:
-        for check in checks:
+        for check in chosen(checks, only):
             began = time.monotonic()
             before = count()
             try:

@@ -1,7 +1,7 @@
 """What runs where there is an RDMA device: the link's conformance suite, the doctor, the move service.
 
-Usage: rdma_checks.py OUT. Writes one line of JSON for each check to OUT/results. The device's own counters say how many
-RDMA packets it sent: a link that quietly went another way would not move them.
+Usage: rdma_checks.py OUT [NAMES]. Writes one line of JSON for each check to OUT/results. The device's own counters say
+how many RDMA packets it sent: a link that quietly went another way would not move them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import offpath
 import pyarrow as pa
 from checks import BUILD, Failed, expect, run_checks
+from offpath.agent_http import fetch_status
 
 DEVICE = next(iter(sorted(Path("/sys/class/infiniband").glob("*/ports/1"))), None)
 # Of soft-RoCE, and of cards.
@@ -51,11 +53,12 @@ def address_of_device() -> str:
     return next(each["local"] for each in shown[0]["addr_info"] if each["family"] == "inet")
 
 
-def start_agent(key: Path) -> tuple[offpath.Agent, str]:
-    """An agent that listens for RDMA, and its address."""
+def start_agent(key: Path, **settings: Any) -> tuple[offpath.Agent, str]:
+    """An agent that listens for RDMA, and its address. `settings`: name="a" for agent.name and so on."""
+    of_group = {f"{'agent' if name == 'name' else 'group'}.{name}": value for name, value in settings.items()}
     agent = offpath.Agent.start(
         listen=[f"verbs:{address_of_device()}:0"],
-        settings={"security.key_file": key, "security.insecure_network": True},
+        settings={"security.key_file": key, "security.insecure_network": True, **of_group},
         timeout=60.0,
     )
     return agent, next(address for address in agent.addresses if address.startswith("verbs:"))
@@ -137,6 +140,54 @@ def moves(out: Path, key: Path) -> str:
     agent, address = start_agent(key)
     with agent, offpath.connect(address, key_file=key) as session:
         return move_batches(session)
+
+
+def put_rows(session: offpath.Session, pool: str, rows: int) -> int:
+    """Objects of all sizes under as many rows. Returns their bytes."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    with session.stream(pool.partition(":/")[2], schema, rows_max=ROWS[-1], pool=pool) as stream:
+        for row in range(rows):
+            ids = np.arange(row, row + ROWS[row % len(ROWS)])
+            stream.send({"id": ids}, key=(f"row{row}", "")).wait_stored(60.0)
+    return sum(8 * ROWS[row % len(ROWS)] for row in range(rows))
+
+
+def check_rows(session: offpath.Session, pool: str, rows: int) -> None:
+    for row in range(rows):
+        ids = session.pool(pool).get(f"row{row}", timeout=60.0)["id"].to_numpy()
+        wanted = np.arange(row, row + ROWS[row % len(ROWS)])
+        expect(np.array_equal(ids, wanted), f"row{row} of {pool} came back changed: {len(ids)} rows")
+
+
+def frames_at(agent: offpath.Agent, name: str) -> int:
+    return next((pool["frames"] for pool in fetch_status(agent.http_address)["pools"] if pool["name"] == name), 0)
+
+
+def pools_of_two_agents(out: Path, key: Path) -> str:
+    """The data service between two agents that reach each other over RDMA alone: rows are spread and found from either;
+    of those that are kept twice none is lost when an agent is killed."""
+    rows = 24
+    first, address = start_agent(key, name="a", dead_after="10s")
+    with first:
+        second, other = start_agent(key, name="b", dead_after="10s", join=address)
+        with second, offpath.connect(address, key_file=key) as here, offpath.connect(other, key_file=key) as there:
+            deadline = time.monotonic() + 60
+            while sum(member["state"] == "alive" for member in fetch_status(second.http_address)["members"]) < 2:
+                expect(time.monotonic() < deadline, f"the agents did not find each other: {second.log[-500:]}")
+                time.sleep(0.1)
+            before = packets()[0]
+            total = put_rows(here, "hash:/spread", rows)
+            check_rows(there, "hash:/spread", rows)
+            held = frames_at(first, "hash:/spread"), frames_at(second, "hash:/spread")
+            expect(sum(held) == rows and min(held) > 0, f"the two agents hold {held} of {rows} rows")
+            put_rows(here, "hash:/twice?replicas=2", rows)
+            check_rows(there, "hash:/twice", rows)
+            sent = packets()[0] - before
+            second.kill()
+            check_rows(here, "hash:/twice", rows)
+    least = 3 * total // PACKET_BYTES_MAX  # into an agent, out of one, and to the other as a replica, at least
+    expect(sent >= least, f"{sent} RDMA packets sent, {least} are needed")
+    return f"{rows} rows, {held[0]} and {held[1]} of them; all replicas found after a kill; {sent} RDMA packets sent"
 
 
 def example(out: Path, key: Path) -> str:
@@ -273,7 +324,7 @@ def bench_link(out: Path, key: Path) -> str:
 
 
 CHECKS: tuple[Callable[[Path, Path], str], ...] = (
-    doctor, moves, example, forgery, locked_memory, bandwidth, bench_link, conformance,
+    doctor, moves, pools_of_two_agents, example, forgery, locked_memory, bandwidth, bench_link, conformance,
 )  # fmt: skip
 
 
@@ -285,7 +336,7 @@ def main() -> None:
     key = directory / "key"
     key.write_text(secrets.token_hex(32))
     key.chmod(0o600)
-    run_checks(out / "results", CHECKS, out, key, count=lambda: packets()[0])
+    run_checks(out / "results", CHECKS, out, key, count=lambda: packets()[0], only=" ".join(sys.argv[2:]))
 
 
 if __name__ == "__main__":

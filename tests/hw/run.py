@@ -1,23 +1,27 @@
 """Runs everything that needs an RDMA device, in guests that have one, and says what came of it.
 
-Usage: ./dev hw [--here | --arm]. --here: on this machine's own RDMA device instead. --arm: the agent in a guest with
-the DPU's processor (arm_agent.py) instead. Ends with one line for each check and `offpath: N passed, N failed`; exits 1
-if any failed.
+Usage: ./dev hw [--here | --arm] [--only REGEX]. --here: on this machine's own RDMA device instead. --arm: the agent in
+a guest with the DPU's processor (arm_agent.py) instead. --only: the checks whose names match, and the guests they need.
+Ends with one line for each check and `offpath: N passed, N failed`; exits 1 if any failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import local_checks
+import rdma_checks
+import two_guests
 from arm_agent import check_arm
+from checks import chosen
 from guest import Guest, GuestError, prepare
-from two_guests import check_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "hw"
@@ -30,9 +34,9 @@ def read_results(path: Path) -> list[Result]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def one_guest(number: int, checks: str, seconds_max: float) -> list[Result]:
+def one_guest(number: int, checks: str, only: str, seconds_max: float) -> list[Result]:
     """The checks of this script in a guest of their own, besides the two of two_guests.py, so that all results stay."""
-    script = f"cd {ROOT}\nexec {sys.executable} tests/hw/{checks} /run/out\n"
+    script = f"cd {ROOT}\nexec {sys.executable} tests/hw/{checks} /run/out {shlex.quote(only)}\n"
     guest = Guest(FOLDER, script, number=number)
     began = time.monotonic()
     guest.start()
@@ -54,17 +58,23 @@ def one_guest(number: int, checks: str, seconds_max: float) -> list[Result]:
     return results
 
 
-def all_guests() -> list[Result]:
+def all_guests(only: str) -> list[Result]:
     """Over RDMA in one guest, on an older kernel in another, between two machines."""
-    rdma = one_guest(3, "rdma_checks.py", RDMA_SECONDS_MAX)
-    return rdma + one_guest(4, "local_checks.py", LOCAL_SECONDS_MAX) + check_pair(FOLDER)
+    results: list[Result] = []
+    if chosen(rdma_checks.CHECKS, only):
+        results += one_guest(3, "rdma_checks.py", only, RDMA_SECONDS_MAX)
+    if chosen(local_checks.CHECKS, only):
+        results += one_guest(4, "local_checks.py", only, LOCAL_SECONDS_MAX)
+    if chosen(two_guests.CHECKS, only):
+        results += two_guests.check_pair(FOLDER, only)
+    return results
 
 
-def this_machine() -> list[Result]:
+def this_machine(only: str) -> list[Result]:
     out = FOLDER / "here"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    subprocess.run([sys.executable, ROOT / "tests/hw/rdma_checks.py", out], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, ROOT / "tests/hw/rdma_checks.py", out, only], cwd=ROOT, check=True)
     return read_results(out / "results")
 
 
@@ -72,6 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev hw", description="everything that needs an RDMA device")
     parser.add_argument("--here", action="store_true", help="on this machine's own RDMA device, without a guest")
     parser.add_argument("--arm", action="store_true", help="the agent in a guest with the DPU's processor")
+    parser.add_argument("--only", metavar="REGEX", default="", help="the checks whose names match")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not arguments.here:
@@ -83,7 +94,10 @@ def main() -> int:
     if arguments.arm:
         results = check_arm(FOLDER)
     else:
-        results = this_machine() if arguments.here else all_guests()
+        results = this_machine(arguments.only) if arguments.here else all_guests(arguments.only)
+    if not results:
+        print(f"hw: no check is called like \"{arguments.only}\"")
+        return 1
     for result in results:
         word = "passed" if result["passed"] else "FAILED"
         print(f"{result['name']:<22} {word} {result['seconds']:6.1f} s  {result['detail']}")

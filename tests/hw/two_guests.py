@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checks import chosen
 from guest import Guest, GuestError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,8 +206,8 @@ CHECKS: tuple[Callable[[Pair], str], ...] = (
 )  # fmt: skip
 
 
-def check_pair(folder: Path) -> list[dict[str, object]]:
-    """The results of all checks; one that fails ends those that come after it."""
+def check_pair(folder: Path, only: str) -> list[dict[str, object]]:
+    """The results of all checks whose names match; one that fails ends those that come after it."""
     place = folder / "network"
     place.unlink(missing_ok=True)
     networks = {
@@ -222,7 +223,7 @@ def check_pair(folder: Path) -> list[dict[str, object]]:
         pair.agent.run("true", 60)  # up, so that its end of the network is there
         pair.start_host()
         pair.agent.run(START_AGENT, 90)
-        for check in CHECKS:
+        for check in chosen(CHECKS, only):
             began = time.monotonic()
             try:
                 passed, detail = True, check(pair)

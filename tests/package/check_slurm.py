@@ -128,6 +128,17 @@ def test_srun_gives_each_node_an_agent_and_each_task_its_address(machine: Contai
     assert addresses["n1"].startswith("unix:/run/offpath-jobs/") and addresses["n2"].startswith("tls:127.0.0.1:")
 
 
+def test_agents_that_srun_starts_exchange_their_addresses(machine: Container) -> None:
+    """Each listens at a port that the system chooses, so the others can know it from PMI only."""
+    agent = "offpath-agent --mpi --name dpu$SLURM_PROCID --listen tcp:127.0.0.1:0 --key-file $HOME/group-key"
+    script = f"timeout --signal=TERM 10 {agent} 2>&1; true"
+    submit(machine, "sh", "-c", "umask 077; openssl rand -hex 32 > $HOME/group-key")
+    said = submit(machine, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--chdir=/tmp", "sh", "-c", script)
+    assert said.count("the launcher started 2 agents") == 2, said
+    for name in ("dpu0", "dpu1"):
+        assert any(f"member {name}" in line and "alive" in line for line in said.splitlines()), said
+
+
 def test_mpirun_in_a_batch_script_finds_them_too(machine: Container) -> None:
     said = "/var/tmp/mpirun.out"
     submit(machine, "sbatch", "--quiet", "--nodes=2", "--ntasks=2", "--chdir=/tmp", f"--output={said}",

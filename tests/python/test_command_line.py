@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import offpath
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 
@@ -62,6 +63,20 @@ def test_pool_commands(run, pool, tmp_path):
     assert json.loads(run("pool", "drop", pool.name, "--row", "step1", "--json")) == {"dropped": 1}
     assert len(pool) == 2
     assert "local:/absent" in run("pool", "ls", "local:/absent", fails=True)
+
+
+def test_a_query_is_typed(run, pool, tmp_path):
+    answer = json.loads(run("pool", "query", pool.name, "--where", "v >= 1", "--json"))
+    assert answer == [{"v": 1}] * 10 + [{"v": 2}] * 10
+    figures = run("pool", "query", pool.name, "--aggregate", "n=count", "--aggregate", "sum=sum(v)", "--json")
+    assert json.loads(figures) == [{"n": 30, "sum": 30}]
+    written = tmp_path / "answer.parquet"
+    run("pool", "query", pool.name, "--select", "twice=v+v", "--rows", "step2", "--out", written)
+    assert pa.parquet.read_table(written).to_pydict() == {"twice": [4] * 10}
+    shown = run("pool", "query", pool.name)
+    assert "2" in shown
+    assert "means nothing" in run("pool", "query", pool.name, "--where", "v ** 2 > 1", fails=True)
+    assert 'no column "w"' in run("pool", "query", pool.name, "--where", "w > 1", fails=True)
 
 
 def test_a_pool_is_made_and_files_are_put(run, name, tmp_path):

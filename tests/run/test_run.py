@@ -88,6 +88,14 @@ def test_several_ranks_are_one_step(tmp_path: Path) -> None:
     assert [check["atoms"] for check in found["check"]["steps"]] == [ATOMS] * 5
 
 
+@pytest.mark.parametrize("agents", [2, 3])
+def test_ranks_with_agents_of_their_own_are_one_step_and_have_common_tracks(tmp_path: Path, agents: int) -> None:
+    found = run_small(tmp_path, "--ranks", "3", "--agents", str(agents))
+    assert found["simulation"]["agents"] == agents
+    assert [check["atoms"] for check in found["check"]["steps"]] == [ATOMS] * 5
+    assert found["tracks"]["difference"] is None and found["tracks"]["rows"] == 5 * ATOMS
+
+
 def test_an_agent_that_is_there_already_is_left_as_it_was(tmp_path: Path) -> None:
     with offpath.Agent.start() as agent:
         found = run_small(tmp_path, "--agent", agent.address)

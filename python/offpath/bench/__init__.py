@@ -109,7 +109,7 @@ def pool_command(
     check: CheckOption = False,
     quick: QuickOption = False,
 ) -> None:
-    """Queries where the data lies, beside DuckDB, Polars and pyarrow; figure 4 of the paper on data services."""
+    """Small objects, and queries where the data lies; figures 3 and 4 of the paper on data services."""
     from . import pool
 
     finish(pool.run(out, quick, make_console()), json_path, check)
@@ -117,12 +117,13 @@ def pool_command(
 
 @app.command("sift")
 def sift_command(
+    out: OutOption = Path("offpath-bench"),
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
     particles: Annotated[int, typer.Option(help="The smaller of the two sizes of the impulse.")] = 10_000_000,
 ) -> None:
-    """Splitting particles by identifier; figure 7 of the particle sifting paper."""
+    """Particles into tracks: split, injection, impulse, reading; figures 6 to 9 of the paper on data services."""
     from . import sift
 
-    finish(sift.run(100_000 if quick else particles, quick, make_console()), json_path, check)
+    finish(sift.run(out, 100_000 if quick else particles, quick, make_console()), json_path, check)

@@ -36,12 +36,14 @@ class AgentProcess:
 
     @staticmethod
     @contextmanager
-    def start(core: int, cache: bool = True, tcp: bool = False) -> Iterator[AgentProcess]:
-        """Starts an agent on ``core``, without its buffer cache if ``cache`` is false. Raises AgentUnavailableError."""
+    def start(core: int, cache: bool = True, tcp: bool = False, others: tuple[str, ...] = ()) -> Iterator[AgentProcess]:
+        """Starts an agent on ``core``, without its buffer cache if ``cache`` is false, with ``others`` (KEY=VALUE) set
+        too. Raises AgentUnavailableError.
+        """
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
             key_file = write_key(place) if tcp else None
-            process = launch(place, core, settings(place, key_file, cache))
+            process = launch(place, core, [*settings(place, key_file, cache), *others])
             try:
                 addresses = wait_until_ready(process, place / "agent.log")
                 tcp_address = next((address for address in addresses if address.startswith("tcp:")), "")

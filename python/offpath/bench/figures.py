@@ -158,10 +158,33 @@ def draw_link(report: Report, out: Path) -> list[Path]:
 
 
 def draw_pool(report: Report, out: Path) -> list[Path]:
-    """Figure 4 of the paper on data services: queries by number of threads, ours and peers; the path written."""
+    """Figures 3 and 4 of the paper on data services, each where its series were measured; the paths written."""
+    return [path for path in (draw_objects(report, out), draw_queries(report, out)) if path is not None]
+
+
+def draw_objects(report: Report, out: Path) -> Path | None:
+    """Figure 3: operations on small objects by threads, with keys that collide and that do not."""
+    lines = lines_of(report, "pool_fig3")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 8, 5)
+    for line in lines:
+        kinds = {"map": "#4477aa", "lock": "#ccbb44", "one cache": "#228833", "": "#ee6677"}
+        colour = next(colour for word, colour in kinds.items() if word in line.name)
+        style = "--" if "collide" in line.name else "-"
+        axes[0][0].plot(line.x, line.y, style, marker="o", markersize=4, color=colour, label=line.name)
+    axes[0][0].set(xlabel="threads", ylabel="millions a second, all threads", yscale="log", xticks=[1, 2],
+                   title="Puts, gets and drops of objects of 64 bytes")  # fmt: skip
+    axes[0][0].grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "fig3_objects")
+
+
+def draw_queries(report: Report, out: Path) -> Path | None:
+    """Figure 4: queries by number of threads, ours and peers."""
     panels = [("pool_fig4_box", "Rows of a box of 1/8"), ("pool_fig4_speed", "Extremes of the squared velocity")]
     if not lines_of(report, panels[0][0]):
-        return []
+        return None
     figure, axes = new_figure(1, 2)
     for panel, (name, title) in zip(axes[0], panels, strict=True):
         for line in lines_of(report, name):
@@ -169,7 +192,101 @@ def draw_pool(report: Report, out: Path) -> list[Path]:
         panel.set(xlabel="threads", ylabel="GB/s of records", ylim=(0, None), title=title)
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.legend(fontsize="small")
-    return [save(figure, out, "fig4_queries")]
+    return save(figure, out, "fig4_queries")
+
+
+def draw_sift(report: Report, out: Path) -> list[Path]:
+    """Figures 6 to 9 of the paper on data services, each where its series were measured; the paths written."""
+    drawn = [
+        draw_injection(report, out),
+        draw_splits(report, out),
+        draw_first_stage(report, out),
+        draw_impulse(report, out),
+    ]
+    return [path for path in drawn if path is not None]
+
+
+def draw_injection(report: Report, out: Path) -> Path | None:
+    """Figure 6: injection by stage over particles, a panel for each size of fragments."""
+    sizes = [size for size in (1, 4, 16, 64) if lines_of(report, f"sift_fig6_{size}")]
+    if not sizes:
+        return None
+    figure, axes = new_figure(1, len(sizes), 4.6)
+    for panel, size in zip(axes[0], sizes, strict=True):
+        lines = lines_of(report, f"sift_fig6_{size}")
+        places = range(len(lines[0].x))
+        bottom = [0.0] * len(lines[0].x)
+        for line, colour in zip(lines, STEP_COLOURS, strict=False):
+            rates = [seconds * 1e9 / particles for seconds, particles in zip(line.y, line.x, strict=True)]
+            panel.bar(places, rates, bottom=bottom, color=colour, label=line.name, width=0.6)
+            bottom = [low + rate for low, rate in zip(bottom, rates, strict=True)]
+        panel.set_xticks(list(places), [f"{rows / 2**20:.3g} Mi" for rows in lines[0].x])
+        panel.set(xlabel="particles", ylabel="ns for a particle", title=f"Injection in fragments of {size} MiB")
+        panel.legend(fontsize="small")
+    highest = max(panel.get_ylim()[1] for panel in axes[0])
+    for panel in axes[0]:
+        panel.set_ylim(0, highest)
+    return save(figure, out, "fig6_injection")
+
+
+def draw_splits(report: Report, out: Path) -> Path | None:
+    """Figure 7: splits over the stages they need, the best marked."""
+    lines = lines_of(report, "sift_fig7")
+    if not lines:
+        return None
+    names = list(dict.fromkeys(line.name.partition("/")[0] for line in lines))
+    parts = {part: [line.y[0] for line in lines if line.name.endswith("/" + part)] for part in ("jobs", "publish")}
+    totals = [sum(values) for values in zip(*parts.values(), strict=True)]
+    figure, axes = new_figure(1, 1, 7, 4.6)
+    panel = axes[0][0]
+    labels = {"jobs": "splits, sorts and checks", "publish": "pieces published and taken"}
+    bottom = [0.0] * len(names)
+    for (part, values), colour in zip(parts.items(), ("#4477aa", "#ee6677"), strict=True):
+        panel.bar(names, values, bottom=bottom, color=colour, width=0.5, label=labels[part])
+        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    for place, total in enumerate(totals):
+        best = ", best" if total == min(totals) else ""
+        panel.annotate(
+            f"{total:.3g} s{best}", (place, total), ha="center", va="bottom", weight="bold" if best else None
+        )
+    panel.set(ylabel="seconds", ylim=(0, 1.25 * max(totals)),
+              title=f"{lines[0].x[0] / 1e6:.3g} M particles through 100 agents, one core for all")  # fmt: skip
+    panel.legend(fontsize="small")
+    return save(figure, out, "fig7_splits")
+
+
+def draw_first_stage(report: Report, out: Path) -> Path | None:
+    """Figure 8: the first stage alone, over splits."""
+    lines = lines_of(report, "sift_fig8")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1)
+    for line in lines:
+        axes[0][0].plot(line.x, line.y, marker="o", markersize=4, label=line.name)
+    axes[0][0].set_xscale("log", base=2)
+    axes[0][0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes[0][0].set(xlabel="splits", ylabel="seconds", ylim=(0, None), title="The first stage of 100 agents")
+    axes[0][0].grid(alpha=0.3)
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "fig8_first_stage")
+
+
+def draw_impulse(report: Report, out: Path) -> Path | None:
+    """Figure 9: sifting time over particles, beside a straight line through the smallest."""
+    lines = lines_of(report, "sift_fig9")
+    if not lines:
+        return None
+    points = sorted((x, y) for line in lines for x, y in zip(line.x, line.y, strict=True))
+    counts, seconds = [x / 1e6 for x, _ in points], [y for _, y in points]
+    figure, axes = new_figure(1, 1)
+    axes[0][0].plot(counts, seconds, marker="o", color="#ee6677", label=lines[0].name)
+    axes[0][0].plot(counts, [seconds[0] * count / counts[0] for count in counts], ":", color="grey", label="linear")
+    axes[0][0].set(xscale="log", yscale="log", xlabel="millions of particles", ylabel="seconds",
+                   title="An impulse through 100 agents, until all is in tracks")  # fmt: skip
+    axes[0][0].set_xticks(counts, [f"{count:g}" for count in counts])
+    axes[0][0].grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "fig9_impulse")
 
 
 def draw_arrow_steps(report: Report, out: Path) -> list[Path]:

@@ -1,8 +1,9 @@
-"""``offpath bench pool``: queries of particles where they lie, against DuckDB, Polars and pyarrow.
+"""``offpath bench pool``: objects of 64 bytes, and queries of particles where they lie.
 
-Both queries of the paper: the rows of a box of an eighth of the volume, and the extremes of the squared velocity, of
-8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever columns a
-query needs.
+Objects are put, got and dropped in the service of one agent, and got through one agent from another. Queries are both
+of the paper's, beside DuckDB, Polars and pyarrow: the rows of a box of an eighth of the volume, and the extremes of the
+squared velocity, of 8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever
+columns a query needs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathlib import Path
 from rich.console import Console
 
 from . import figures, pool_peer
-from .programs import ProgramError, find_program
+from .agent_process import AgentProcess, AgentUnavailableError
+from .programs import ProgramError, default_cores, find_program, run_program
 from .report import Claim, Report, Series
 
 RECORD_BYTES = 37
@@ -28,6 +30,7 @@ FRAMES = 8
 PARTICLES = 8_000_000
 TARGET = 1.0  # of the ratio to DuckDB
 QUERIES = {"box": "filter of a box of 1/8", "speed": "extremes of v²"}
+REMOTE_CLAIM = ("pool.remote_get_us_p50 (64 B)", "us", "<= 10 us")
 NAMES = {"duckdb": "DuckDB", "polars": "Polars", "pyarrow": "pyarrow"}
 
 
@@ -115,6 +118,35 @@ def take_turns(sides: dict[str, Answering], query: str, turns: int) -> dict[str,
     return costs
 
 
+def measure_objects(report: Report, quick: bool, console: Console) -> None:
+    """Objects of 64 bytes: in one service, and between two agents."""
+    core, other_core = default_cores()
+    arguments = ["--host-core", str(core), "--agent-core", str(other_core), *(["--quick"] if quick else [])]
+    with console.status("objects of 64 bytes, one service"):
+        report.absorb(run_program("bench_pool_local", arguments))
+    try:
+        with console.status("objects of 64 bytes, two agents"):
+            report.absorb(measure_remote(arguments, core, other_core))
+    except (AgentUnavailableError, ProgramError) as error:
+        report.add_unmeasured([REMOTE_CLAIM], str(error))
+
+
+def measure_remote(arguments: list[str], core: int, other_core: int) -> Report:
+    """A program gets from its own agent, on the other core, and through that from one on its own core."""
+    import offpath
+
+    with (
+        AgentProcess.start(other_core, others=("agent.name=near",)) as near,
+        AgentProcess.start(core, others=("agent.name=far", f"group.members={near.address}")),
+    ):
+        names = {"--own": "hash:/near?members=near", "--other": "hash:/far?members=far"}
+        with offpath.connect(near.address) as session:
+            for name in names.values():
+                session.pool(name).put(bytes(range(64)), "step0", "rank0", timeout=20)
+        named = [word for option, name in names.items() for word in (option, name)]
+        return run_program("bench_pool_remote", [*arguments, "--agent", near.address, *named])
+
+
 def empty_report() -> Report:
     """With the commit and machine that every program of the benchmarks says."""
     said = subprocess.run(
@@ -124,8 +156,9 @@ def empty_report() -> Report:
 
 
 def run(out: Path, quick: bool, console: Console) -> Report:
-    """Measures, draws figure 4 into ``out`` and prints the table. Returns the report."""
+    """Measures, draws figures 3 and 4 into ``out`` and prints the table. Returns the report."""
     report = empty_report()
+    measure_objects(report, quick, console)
     engines = [name for name in pool_peer.ENGINES if importlib.util.find_spec(name)]
     particles, turns = (80_000, 3) if quick else (PARTICLES, 21)
     cores = len(os.sched_getaffinity(0))

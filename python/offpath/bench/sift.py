@@ -1,49 +1,54 @@
-"""``offpath bench sift``: splitting particles by identifier, and sifting them through a hundred agents' services.
+"""``offpath bench sift``: splitting particles by identifier, injecting them, sifting them through a hundred agents'
+services, and reading tracks meanwhile.
 
-Figure 7 of "Extending Composable Data Services into SmartNICs": the same particles with 4, 16 and 128 splits, over the
-stages each needs.
+Figures 6 to 9 of "Extending Composable Data Services into SmartNICs".
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from .programs import default_cores, run_program
+from . import figures, sift_inject, sift_tracks
+from .agent_process import AgentUnavailableError
+from .programs import ProgramError, default_cores, run_program
 from .report import Report
 
+# What a part that cannot run leaves out: name, unit, target.
+CLAIMS = {
+    "partition": ("sift.partition_vs_memcpy", "GB/s", ">= 0.35"),
+    "impulse": ("sift.impulse_linear", "", "<= 1.15"),
+    "injection": ("sift.inject_gbps_vs_move", "GB/s", ">= 0.85"),
+    "tracks": ("sift.track_ms_p99", "ms", "<= 5 ms"),
+}
 
-def run(particles: int, quick: bool, console: Console) -> Report:
-    """Measures and prints the table. ``particles`` is the smaller of the two sizes of the impulse."""
-    arguments = ["--host-core", str(default_cores()[0])]
-    if quick:
-        arguments.append("--quick")
+
+def run(out: Path, particles: int, quick: bool, console: Console) -> Report:
+    """Measures, draws figures 6 to 9 into ``out`` and prints the table. ``particles``: of the smaller impulse."""
+    host_core, agent_core = default_cores()
+    arguments = ["--host-core", str(host_core), *(["--quick"] if quick else [])]
     peers = Path(__file__).with_name("sift_peers.py")
     report = Report("sift")
-    with console.status("the split, beside memcpy, pyarrow and Polars"):
-        report.absorb(
-            run_program("bench_sift_partition", [*arguments, "--python", sys.executable, "--peers", str(peers)])
-        )
-    with console.status("the impulse: a hundred agents"):
-        report.absorb(run_program("bench_sift_impulse", [*arguments, "--particles", str(particles)]))
+
+    def programs(name: str, *others: str) -> None:
+        report.absorb(run_program(name, [*arguments, *others]))
+
+    parts: dict[str, Callable[[], None]] = {
+        "partition": lambda: programs("bench_sift_partition", "--python", sys.executable, "--peers", str(peers)),
+        "impulse": lambda: programs("bench_sift_impulse", "--particles", str(particles)),
+        "injection": lambda: sift_inject.measure(report, agent_core, quick),
+        "tracks": lambda: sift_tracks.measure(report, host_core, agent_core, quick),
+    }
+    for name, measure in parts.items():
+        try:
+            with console.status(name):
+                measure()
+        except (AgentUnavailableError, ProgramError) as error:
+            report.add_unmeasured([CLAIMS[name]], str(error))
     report.print(console)
-    print_impulse(report, console)
+    for path in figures.draw_sift(report, out):
+        console.print(f"drawn: {path}")
     return report
-
-
-def print_impulse(report: Report, console: Console) -> None:
-    """Figure 7 as a table, the best marked."""
-    lines = [line for line in report.series if line.figure == "fig7"]
-    if not lines:
-        return
-    table = Table(title="figure 7: one core for a hundred agents", title_justify="left")
-    for column in ("splits", "particles", "seconds"):
-        table.add_column(column, justify="right")
-    best = min(line.y[0] for line in lines)
-    for line in lines:
-        mark = " [green]best" if line.y[0] == best else ""
-        table.add_row(line.name, f"{line.x[0]:,.0f}", f"{line.y[0]:.2f}{mark}")
-    console.print(table)

@@ -31,6 +31,7 @@ def run_command(
     agent: Annotated[
         str | None, typer.Option(help="HOST:PORT or unix:PATH of an agent; without it one is started.")
     ] = None,
+    agents: Annotated[int, typer.Option(help="Agents started for this run, for ranks in turn.")] = 1,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Copy the arrays into staging instead of waiting for them.")
     ] = False,
@@ -55,6 +56,7 @@ def run_command(
         steps=steps,
         every=every,
         agent=agent,
+        agents=agents,
         snapshot=snapshot,
         layout=layout,
         destination=destination,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 
 import offpath
 
+from ..agent_http import fetch_status
 from .check import StepCheck, check_frames
 from .dump import DumpError, read_dump
 from .figures import draw
@@ -25,6 +28,8 @@ from .settings import RunError, Settings
 from .simulation import load_lammps
 from .tracks import collect, draw_tracks, find_difference, read_sorted
 
+GROUP_S = 20.0  # until agents know each other
+
 
 def run(settings: Settings, console: Console) -> RunReport:
     """Does all that ``offpath run`` does but printing the tables. Raises RunError, offpath.Error."""
@@ -35,15 +40,16 @@ def run(settings: Settings, console: Console) -> RunReport:
                   settings.tracks_figure_path):  # fmt: skip
         stale.unlink(missing_ok=True)
     with ExitStack() as stack:
-        address = settings.agent_address
-        pool = "local:/particles"
-        if address is None:
-            address = stack.enter_context(offpath.Agent.start()).address
+        pool = "local:/particles" if settings.agents == 1 else "hash:/particles"
+        if settings.agent_address is None:
+            addresses = [agent.address for agent in start_agents(stack, settings.agents)]
         else:
+            addresses = [settings.agent_address]
             # Others may use the same agent: a pool of this run's own, whose memory is given back at the end.
             pool = f"local:/particles-{socket.gethostname()}-{os.getpid()}"
-        session = stack.enter_context(offpath.connect(address))
-        report, steps = simulate(settings, session, address, pool, console)
+        sessions = [stack.enter_context(offpath.connect(address)) for address in addresses]
+        session = sessions[0]
+        report, steps = simulate(settings, sessions, addresses, pool, console)
         report.tracks = collect(session, sift_pool(pool).partition("?")[0], settings.tracks_path)
         if settings.agent is not None:
             session.pool(pool).drop()
@@ -61,26 +67,54 @@ def run(settings: Settings, console: Console) -> RunReport:
     return report
 
 
+def start_agents(stack: ExitStack, number: int) -> list[offpath.Agent]:
+    """Agents that end with the stack; several of them are a group in which all know each other."""
+    agents = [stack.enter_context(offpath.Agent.start(settings={"agent.name": "agent0"} if number > 1 else {}))]
+    for index in range(1, number):
+        settings = {"agent.name": f"agent{index}", "group.join": agents[0].address}
+        agents.append(stack.enter_context(offpath.Agent.start(settings=settings)))
+    give_up = time.monotonic() + GROUP_S
+    while not all(len(fetch_status(agent.http_address)["members"]) == number for agent in agents):
+        if time.monotonic() > give_up:
+            raise RunError(f"{number} agents were started and did not find each other within {GROUP_S:.0f} s")
+        time.sleep(0.02)
+    return agents
+
+
 def simulate(
-    settings: Settings, session: Any, address: str, pool: str, console: Console
+    settings: Settings, sessions: list[Any], addresses: list[str], pool: str, console: Console
 ) -> tuple[RunReport, list[int]]:
     """Runs the simulation and has the pool written; the report so far and the step of each batch in the file."""
-    agent_pid = session.info.agent_pid if session.info.link == "local" else 0  # elsewhere it is another process's
-    cpu_before = process_cpu_s(agent_pid)
+    session = sessions[0]
+    # Where the link is another one the number is another machine's.
+    pids = [each.info.agent_pid if each.info.link == "local" else 0 for each in sessions]
+    cpu_before = process_cpu_s(pids)
     with StepProgress(console, settings.steps, settings.every) as progress:
         if settings.ranks == 1:
             ranks = [drive(settings, session, pool, progress)]
         else:
-            ranks = drive_ranks(settings, address, pool, progress)
-    cpu_after = process_cpu_s(agent_pid)
+            ranks = drive_ranks(settings, addresses, pool, progress)
+    cpu_after = process_cpu_s(pids)
     report = RunReport(settings, pool, session.info.link, ranks)
     if cpu_before is not None and cpu_after is not None:
         report.agent_cpu_s = cpu_after - cpu_before
-    kept = session.pool(pool)
-    steps = [key_step(row) for row, _ in kept.keys()]
-    kept.write(settings.stream_path)
+    steps = write_frames(session.pool(pool), settings)
     report.written_bytes = settings.stream_path.stat().st_size
     return report, steps
+
+
+def write_frames(pool: Any, settings: Settings) -> list[int]:
+    """All frames as one Arrow stream; the step of each batch. One agent writes it itself, of several none has all."""
+    keys = pool.keys()
+    if settings.agents == 1:
+        pool.write(settings.stream_path)
+        return [key_step(row) for row, _ in keys]
+    keys.sort(key=lambda key: (key_step(key[0]), int(key[1].removeprefix("rank"))))
+    frames = [pool.get_frame(*key) for key in keys]
+    with pa.ipc.new_stream(settings.stream_path, frames[0].batch().schema) as writer:
+        for frame in frames:
+            writer.write_batch(frame.batch())
+    return [key_step(row) for row, _ in keys]
 
 
 def check(settings: Settings, first: RankResult, steps: list[int]) -> list[StepCheck]:
@@ -92,12 +126,15 @@ def check(settings: Settings, first: RankResult, steps: list[int]) -> list[StepC
         raise RunError(f"{settings.dump_path}: {error}") from error
 
 
-def process_cpu_s(pid: int) -> float | None:
-    """User and system time of a process on this machine so far; None if ``pid`` is 0 or there is no such process."""
-    if pid == 0:
-        return None
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def process_cpu_s(pids: list[int]) -> float | None:
+    """User and system time of processes on this machine so far; None if one is 0 or there is no such process."""
+    ticks = 0
+    for pid in pids:
+        if pid == 0:
+            return None
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        except OSError:
+            return None
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -101,7 +101,10 @@ def drive(settings: Settings, session: Any, pool: str, on_step: Callable[[int, i
     """
     simulation = Simulation(settings)
     try:
-        return drive_simulation(settings, simulation, session, pool, on_step)
+        result = drive_simulation(settings, simulation, session, pool, on_step)
+        if settings.ranks > 1:
+            simulation.leave_mpi()
+        return result
     finally:
         simulation.close()
 
@@ -155,7 +158,7 @@ def drive_simulation(
 
 def sift_pool(pool: str) -> str:
     """The sift pool beside a pool of frames."""
-    return f"sift:/{pool.removeprefix('local:/')}?{SIFT_OPTIONS}"
+    return f"sift:/{pool.partition(':/')[2]}?{SIFT_OPTIONS}"
 
 
 def sift(simulation: Simulation, stream: Any, layout: str) -> None:

@@ -1,4 +1,4 @@
-"""The simulation on several MPI ranks, each a host program of its own with its own channel to the agent.
+"""The simulation on several MPI ranks, each a host program of its own with its own channel to an agent.
 
 ``drive_ranks`` starts ``mpiexec -n N python -m offpath.run.parallel``. The ranks find what to do in an environment
 variable; rank 0 tells its steps on standard output, and each rank leaves its result as a JSON file.
@@ -23,6 +23,7 @@ from .settings import RunError, Settings
 
 ORDER_VARIABLE = "OFFPATH_RUN_RANK_ORDER"
 PATHS = ("out", "json_path", "input")
+LINES_SHOWN = 6  # of what the launcher said
 
 
 def find_mpiexec() -> str:
@@ -38,10 +39,15 @@ def find_mpiexec() -> str:
     raise RunError("--ranks needs mpiexec: pip install mpich")
 
 
-def drive_ranks(settings: Settings, address: str, pool: str, on_step: Callable[[int, int], None]) -> list[RankResult]:
-    """Runs all ranks to their end; their results in the order of ranks. Raises RunError with what the first said."""
+def drive_ranks(
+    settings: Settings, addresses: list[str], pool: str, on_step: Callable[[int, int], None]
+) -> list[RankResult]:
+    """Runs all ranks to their end, each with an agent, in turn; their results in the order of ranks.
+
+    Raises RunError with what the first said.
+    """
     with tempfile.TemporaryDirectory(prefix="offpath-run-") as folder:
-        order = {"settings": to_json(settings), "address": address, "pool": pool, "results": folder}
+        order = {"settings": to_json(settings), "addresses": addresses, "pool": pool, "results": folder}
         # The package may be used from its source, which the ranks' Python must find too.
         python_path = os.pathsep.join(filter(None, sys.path))
         environment = os.environ | {ORDER_VARIABLE: json.dumps(order), "PYTHONPATH": python_path}
@@ -56,30 +62,35 @@ def drive_ranks(settings: Settings, address: str, pool: str, on_step: Callable[[
                 env=environment,
             )
             try:
-                follow_steps(launcher, on_step)
+                other_lines = follow_steps(launcher, on_step)
             finally:
                 if launcher.poll() is None:
                     launcher.terminate()
                     launcher.wait()
         if launcher.returncode != 0:
-            said = errors_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            said = other_lines + errors_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             reason = next((line for line in said if line.startswith("offpath run:")), None)
             raise RunError(
                 reason.removeprefix("offpath run:").strip()
                 if reason
-                else f"mpiexec ended with status {launcher.returncode}: " + " / ".join(said[-3:])
+                else f"mpiexec ended with status {launcher.returncode}: " + " / ".join(said[-LINES_SHOWN:])
             )
         return [load_result(Path(folder, f"{rank}.json")) for rank in range(settings.ranks)]
 
 
-def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> None:
-    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended."""
+def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> list[str]:
+    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns other
+    lines, which the launcher writes when a rank was killed."""
     assert launcher.stdout is not None
+    others = []
     for line in launcher.stdout:
         words = line.split()
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit():
             on_step(int(words[0]), int(words[1]))
+        elif line.strip(" =\n"):
+            others.append(line.strip(" =\n"))
     launcher.wait()
+    return others
 
 
 def to_json(settings: Settings) -> dict[str, Any]:
@@ -112,14 +123,15 @@ def main() -> int:
 
     order = json.loads(os.environ.pop(ORDER_VARIABLE))
     settings = from_json(order["settings"])
-    first = os.environ.get("PMI_RANK", "0") == "0"
+    rank = int(os.environ.get("PMI_RANK", "0"))
+    address = order["addresses"][rank % len(order["addresses"])]
 
     def tell(step: int, payload_bytes: int) -> None:
-        if first:
+        if rank == 0:
             print(step, payload_bytes * settings.ranks, flush=True)
 
     try:
-        with offpath.connect(order["address"]) as session:
+        with offpath.connect(address) as session:
             result = drive(settings, session, order["pool"], tell)
     except (RunError, offpath.Error) as error:
         print(f"offpath run: {error}", file=sys.stderr, flush=True)

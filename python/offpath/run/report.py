@@ -87,6 +87,7 @@ class RunReport:
                 "atoms": first.atoms,
                 "cells": first.cells,
                 "ranks": first.ranks,
+                "agents": self.settings.agents,
                 "seconds": self.advance_s,
                 "diagnostics": DIAGNOSTICS,
             },

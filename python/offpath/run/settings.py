@@ -25,13 +25,15 @@ class Settings:
     """The options of ``offpath run``.
 
     ``steps`` and ``every`` count time steps of the simulation. ``atoms`` is the number asked for; None stands for
-    ATOMS_DEFAULT, or for what ``input`` makes. ``agent`` is an address, None an agent started for this run.
+    ATOMS_DEFAULT, or for what ``input`` makes. ``agent`` is an address, None stands for ``agents`` started for this
+    run, a group of which ranks have one each in turn.
     """
 
     atoms: int | None = None
     steps: int = 100
     every: int = 5
     agent: str | None = None
+    agents: int = 1
     snapshot: bool = False
     layout: str = "list"
     destination: str = "ipc-page"
@@ -92,6 +94,10 @@ class Settings:
             raise RunError(f"--atoms {self.atoms}: at least {ATOMS_MIN}")
         if not 1 <= self.ranks <= RANKS_MAX:
             raise RunError(f"--ranks {self.ranks}: 1 to {RANKS_MAX}")
+        if self.agents != 1 and self.agent is not None:
+            raise RunError(f"--agents {self.agents} starts agents, --agent {self.agent} names one: give one of the two")
+        if not 1 <= self.agents <= self.ranks:
+            raise RunError(f"--agents {self.agents}: 1 to {self.ranks}, as many as --ranks")
         if self.layout not in LAYOUTS:
             raise RunError(f"--layout {self.layout!r}: one of {', '.join(LAYOUTS)}")
         if self.destination not in DESTINATIONS:

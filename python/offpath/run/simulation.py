@@ -195,6 +195,11 @@ class Simulation:
     def close(self) -> None:
         self.lammps.close()
 
+    def leave_mpi(self) -> None:
+        """This rank is done: waits for the others. The launcher kills the others of one that ends without it. No
+        simulation can be made in this process afterwards."""
+        self.lammps.finalize()
+
 
 def view_memory(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """A read-only array over memory of LAMMPS."""

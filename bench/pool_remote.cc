@@ -1,0 +1,131 @@
+// Objects of 64 bytes got by a program from another member of its agent's group, and, in turn with that, from its own agent:
+// what the second costs is the way between program and agent and back, the rest is between the two agents.
+//
+//   pool.remote_get_us_p50            the get of an object that lies on the other member, as the program sees it
+//   pool.remote_get_between_us_p50    that less the get of one that lies on its own agent
+//
+//   --agent ADDRESS        the program's agent
+//   --own POOL --other POOL   pools that lie on it, and on the other member
+//
+// Peer: two processes that pass 64 bytes on by sockets, on the cores of the two agents; all of them sleep while they wait.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include <cstring>
+#include <memory>
+
+#include "base/fd.h"
+#include "host_program.h"
+#include "report.h"
+
+namespace offpath::bench {
+namespace {
+
+constexpr std::uint64_t object_bytes = 64;
+
+Result<std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>> get(const Channel& channel, const std::string& pool) {
+  ofp_error error{};
+  ofp_frame* frame = nullptr;
+  if (ofp_pool_get(channel.get(), pool.c_str(), "step0", "rank0", second_ns, &frame, &error) != OFP_OK) return tl::unexpected(failure_of(error));
+  return std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>(frame, ofp_frame_release);
+}
+
+// Program -> its agent's core -> the other agent's core, and back: what the machine takes for the same hops, with sockets
+// that are waited for asleep.
+class Echo {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Echo>> start(int first_core, int second_core) {
+    auto made = std::make_unique<Echo>();
+    int to_first[2], to_second[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, to_first) != 0) return fail_errno(errno, "socketpair");
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, to_second) != 0) return fail_errno(errno, "socketpair");
+    made->socket_ = Fd(to_first[0]);
+    const Fd first(to_first[1]), first_out(to_second[0]), second(to_second[1]);
+    made->children_[0] = ::fork();
+    if (made->children_[0] == 0) pass_on(first_core, first.get(), first_out.get(), made->socket_.get(), second.get());
+    made->children_[1] = ::fork();
+    if (made->children_[1] == 0) pass_on(second_core, second.get(), -1, made->socket_.get(), first.get());
+    return made;
+  }
+  ~Echo() {
+    socket_.reset();
+    for (const pid_t child : children_)
+      if (child > 0) {
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+      }
+  }
+  Result<double> ask() {
+    char bytes[object_bytes] = {};
+    const std::uint64_t began = ticks();
+    if (::send(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes || ::recv(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes)
+      return fail_errno(errno, "a socket of the peer");
+    return double(ticks() - began) * ns_per_tick();
+  }
+
+ private:
+  // What comes on `from` goes to `onward` and its answer back; without `onward` it comes back as it is.
+  [[noreturn]] static void pass_on(int core, int from, int onward, int unused, int other_unused) {
+    ::close(unused);
+    ::close(other_unused);
+    if (!pin_to_core(core)) ::_exit(1);
+    char bytes[object_bytes];
+    while (::recv(from, bytes, sizeof bytes, 0) == sizeof bytes) {
+      if (onward >= 0 && (::send(onward, bytes, sizeof bytes, 0) != sizeof bytes || ::recv(onward, bytes, sizeof bytes, 0) != sizeof bytes)) break;
+      if (::send(from, bytes, sizeof bytes, 0) != sizeof bytes) break;
+    }
+    ::_exit(0);
+  }
+  Fd socket_;
+  pid_t children_[2] = {-1, -1};
+};
+
+Result<double> timed_get(const Channel& channel, const std::string& pool) {
+  const std::uint64_t began = ticks();
+  OFP_ASSIGN(const auto frame, get(channel, pool));
+  const double ns = double(ticks() - began) * ns_per_tick();
+  if (ofp_frame_bytes(frame.get()) != object_bytes) return fail(Error::io, "the object has {} bytes", ofp_frame_bytes(frame.get()));
+  return ns;
+}
+
+Status run(const Options& options, Report& report) {
+  OFP_TRY(pin_to_core(options.host_core));
+  OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
+  const std::string own(options.other("--own")), other(options.other("--other"));
+  OFP_ASSIGN(const std::unique_ptr<Echo> echo, Echo::start(options.agent_core, options.host_core));
+  const std::size_t gets = options.quick ? 20 : 400;
+  // A turn is the median of so many, one after the other, as a program asks for them.
+  const auto turn = [gets](const auto& once) -> Result<double> {
+    std::vector<double> ns;
+    for (std::size_t i = 0; i < gets; ++i) {
+      OFP_ASSIGN(const double spent, once());
+      ns.push_back(spent);
+    }
+    return median(ns);
+  };
+  std::vector<double> own_ns;
+  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&]() -> Result<double> {
+               OFP_ASSIGN(const double ns, turn([&] { return timed_get(channel, own); }));
+               own_ns.push_back(ns);
+               return turn([&] { return timed_get(channel, other); });
+             }, [&]() -> Result<double> {
+               sleep_ns(agent_settles_ns);
+               return turn([&] { return echo->ask(); });
+             }));
+  report.add(Claim{.claim = "pool.remote_get_us_p50 (64 B)", .value = compared.subject / 1e3, .unit = "us",
+                   .peer = "64 B through two processes by sockets", .peer_value = compared.peer / 1e3, .ratio = compared.ratio,
+                   .interval = compared.interval, .pairs = compared.pairs, .target = value_at_most(10, "us")});
+  const double own_us = median(own_ns) / 1e3;
+  report.add(Claim{.claim = "pool.local_get_us_p50 (64 B)", .value = own_us, .unit = "us"});
+  report.add(Claim{.claim = "pool.remote_get_between_us_p50 (64 B, the remote get less the local one)",
+                   .value = compared.subject / 1e3 - own_us, .unit = "us"});
+  return {};
+}
+
+}  // namespace
+}  // namespace offpath::bench
+
+int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "pool", {"--own", "--other"}, offpath::bench::run); }

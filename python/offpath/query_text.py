@@ -1,0 +1,135 @@
+"""Queries as people type them: expressions such as ``0.5 <= x < 1 and not is_nan(v)``, made into pyarrow's.
+
+Names are columns; a name that is no Python name is written ``column("…")``. What is read is Python's grammar of
+expressions, of which only the parts below mean something here: nothing is evaluated as Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import Invalid
+from .expression import AGGREGATES
+
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], pc.Expression]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
+FUNCTIONS = {
+    "abs": pc.abs, "sqrt": pc.sqrt, "is_null": pc.is_null, "is_valid": pc.is_valid, "is_nan": pc.is_nan,
+    "if_else": pc.if_else,
+}  # fmt: skip
+
+
+def parse_query(where: str, select: Sequence[str], aggregate: Sequence[str]) -> dict[str, Any]:
+    """Arguments of ``Pool.query``. ``where`` is empty or an expression; ``select`` has names of columns and
+    ``NAME=EXPRESSION``, ``aggregate`` has ``NAME=FUNCTION(EXPRESSION)`` and ``NAME=count``."""
+    columns: dict[str, pc.Expression | str] = {}
+    for text in select:
+        name, equals, expression = text.partition("=")
+        is_named = bool(equals) and not expression.startswith("=") and name.strip().isidentifier()
+        columns[name.strip() if is_named else text] = parse_expression(expression) if is_named else text
+    return {
+        "filter": parse_expression(where) if where.strip() else None,
+        "columns": columns or None,
+        "aggregates": dict(map(parse_aggregate, aggregate)) or None,
+    }
+
+
+def parse_aggregate(text: str) -> tuple[str, tuple[str, pc.Expression] | str]:
+    name, _, call = text.partition("=")
+    function, bracket, rest = call.strip().partition("(")
+    if not name.strip() or function not in AGGREGATES or (bracket and not rest.endswith(")")):
+        raise Invalid(f"aggregate {text!r}: write NAME=FUNCTION(EXPRESSION) with one of {', '.join(AGGREGATES)}")
+    return name.strip(), (function, parse_expression(rest[:-1])) if bracket else function
+
+
+def parse_expression(text: str) -> pc.Expression:
+    """Raises Invalid, which names the part that means nothing here."""
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise Invalid(f"expression {text!r}: {getattr(error, 'msg', error)}") from None
+    except (MemoryError, RecursionError):  # Python's parser says both of what is nested too deeply for it
+        raise Invalid("an expression is nested too deeply") from None
+    try:
+        return read(body)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise Invalid(f"expression {text!r}: {error}") from None
+    except RecursionError:
+        raise Invalid("an expression is nested too deeply") from None
+
+
+def read(node: ast.expr) -> pc.Expression:
+    match node:
+        case ast.Name(name):
+            return pc.field(name)
+        case ast.Constant(value) if value is None or isinstance(value, bool | int | float | str | bytes):
+            return pc.scalar(value)
+        case ast.BoolOp(ast.And(), values):
+            return combine(operator.and_, values)
+        case ast.BoolOp(ast.Or(), values):
+            return combine(operator.or_, values)
+        case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
+            return ~read(operand)
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
+            return pc.scalar(-value)
+        case ast.UnaryOp(ast.USub(), operand):
+            return pc.negate(read(operand))
+        case ast.BinOp(left, sign, right) if type(sign) in ARITHMETIC:
+            return ARITHMETIC[type(sign)](read(left), read(right))
+        case ast.Compare():
+            return compare(node)
+        case ast.Call(ast.Name("column"), [ast.Constant(str() as name)], []):
+            return pc.field(name)
+        case ast.Call(ast.Name(name), arguments, []) if name in FUNCTIONS:
+            return FUNCTIONS[name](*map(read, arguments))
+    raise Invalid(
+        f"{ast.unparse(node)!r} means nothing in an expression: there are columns, values, comparisons, in (…), and, "
+        f"or, not, + - * /, column(…), {', '.join(f'{name}(…)' for name in FUNCTIONS)}"
+    )
+
+
+def combine(join: Callable[[Any, Any], pc.Expression], values: list[ast.expr]) -> pc.Expression:
+    made = read(values[0])
+    for value in values[1:]:
+        made = join(made, read(value))
+    return made
+
+
+def compare(node: ast.Compare) -> pc.Expression:
+    """``a < b < c`` is ``a < b and b < c``."""
+    parts, left = [], node.left
+    for sign, right in zip(node.ops, node.comparators, strict=True):
+        if isinstance(sign, ast.In | ast.NotIn):
+            inside = read(left).isin(values_of(right))
+            parts.append(~inside if isinstance(sign, ast.NotIn) else inside)
+        elif type(sign) in COMPARISONS:
+            parts.append(COMPARISONS[type(sign)](read(left), read(right)))
+        else:
+            raise Invalid(f"{ast.unparse(node)!r}: compare by == != < <= > >= in")
+        left = right
+    made = parts[0]
+    for part in parts[1:]:
+        made = made & part
+    return made
+
+
+def values_of(node: ast.expr) -> list[Any]:
+    try:
+        values = ast.literal_eval(node)
+    except ValueError:
+        values = None
+    if not isinstance(values, tuple | list | set):
+        raise Invalid(f"{ast.unparse(node)!r}: after 'in' come values in brackets, such as (1, 2)")
+    return list(values)
