@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
 from . import __version__
@@ -25,7 +28,7 @@ from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
-pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, put, query, compute, write, drop.")
+pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
@@ -303,6 +306,52 @@ def pool_write(pool: PoolArgument, path: Path, agent: AgentOption = None, as_jso
         print_json({"path": str(path), "bytes": written})
     else:
         print(f"{path}: {size_text(written)}")
+
+
+def progress_bar(console: Console, text: str) -> tuple[Progress, Callable[[int, int], None]]:
+    """A bar on standard error, so that what is printed stays what it is."""
+    columns = (TextColumn(text), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(text, total=None)
+    return bar, lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@pool_app.command("snapshot")
+def pool_snapshot(pool: PoolArgument, directory: Annotated[Path, typer.Argument(help="That is not there yet.")],
+                  agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """All objects, of all members, into a directory of Arrow files and a manifest."""
+    bar, progress = progress_bar(Console(stderr=True), "writing")
+    with open_session(agent) as session, bar, os_errors():
+        manifest = session.pool(pool).snapshot(directory, progress)
+    objects, size = len(manifest["objects"]), sum(each["bytes"] for each in manifest["objects"])
+    if as_json:
+        print_json({"directory": str(directory), "objects": objects, "bytes": size})
+    else:
+        print(f"{directory}: {objects} objects, {size_text(size)}")
+
+
+@pool_app.command("restore")
+def pool_restore(pool: PoolArgument, directory: Annotated[Path, typer.Argument(help="That a snapshot made.")],
+                 agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Puts the objects of a snapshot into a pool."""
+    bar, progress = progress_bar(Console(stderr=True), "putting")
+    with open_session(agent) as session, bar, os_errors():
+        objects = session.pool(pool).restore(directory, progress)
+    if as_json:
+        print_json({"directory": str(directory), "objects": objects})
+    else:
+        print(f"{pool}: {objects} objects")
+
+
+@contextlib.contextmanager
+def os_errors() -> Iterator[None]:
+    """A full disk, a place that is taken: one line, as the agent's errors."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(str(error)) from None
 
 
 @pool_app.command("drop")

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from .errors import Invalid, NotFound, SchemaError
 from .expression import Aggregates, Columns, encode_query
+from .snapshot import Progress, restore_snapshot, write_snapshot
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -156,7 +157,28 @@ class Pool:
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             data = sink.getvalue()
-        self.session._bytes_stream(self.name, arrow=not is_bytes).send(data, (row, column)).wait_stored(timeout)
+        self.put_object(data, row, column, arrow=not is_bytes, timeout=timeout)
+
+    def put_object(self, data: Any, row: str, column: str = "", *, arrow: bool, timeout: float | None = None) -> None:
+        """The same of bytes that are an Arrow IPC stream already (``arrow``), or plain."""
+        self.session._bytes_stream(self.name, arrow=arrow).send(data, (row, column)).wait_stored(timeout)
+
+    def snapshot(self, directory: str | os.PathLike[str], progress: Progress | None = None) -> dict[str, Any]:
+        """Writes all objects, of all members, into a new directory of Arrow files and plain ones with a manifest,
+        which it returns. Each object is whole; together they are as they came, not of one moment. ``progress`` is
+        called with the bytes that are done and all there are.
+
+        Raises FileExistsError, NotFound, OSError; then nothing is left of the directory.
+        """
+        return write_snapshot(self, directory, progress)
+
+    def restore(self, directory: str | os.PathLike[str], progress: Progress | None = None) -> int:
+        """Puts the objects of such a directory into this pool; what has the same keys is replaced. Returns how many.
+
+        Raises Invalid, which names what is missing or corrupt; a directory that is not whole is refused before anything
+        is put.
+        """
+        return restore_snapshot(self, directory, progress)
 
     def list(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> list[Entry]:
         """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing."""

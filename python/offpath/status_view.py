@@ -75,6 +75,11 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
             f"{mover['packed_frames']} frames compressed, {size_text(mover['plain_bytes'])} became "
             f"{size_text(mover['packed_bytes'])}"
         )
+    if disk := status.get("disk"):
+        lines.append(
+            f"{disk['directory']}: {disk['objects']} objects, {size_text(disk['bytes'])}, of these "
+            f"{size_text(disk['spilled_bytes'])} on disk alone; {disk['failure'] or 'in order'}"
+        )
     channels = [
         [each["program"], each["pid"], each["link"], "staged" if each["staged"] else "direct", each["requests"],
          size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
@@ -87,7 +92,7 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
     ]  # fmt: skip
     pools = [
         [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"],
-         size_text(each["bytes"])]
+         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
         for each in status["pools"]
     ]  # fmt: skip
     stages = [
@@ -111,7 +116,9 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "credit left"], streams),
-        table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes"], pools),
+        table_of(
+            "pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools
+        ),
         *only_where_used,
     )
 

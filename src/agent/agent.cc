@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "pool/spill_directory.h"
 #include "offpath/offpath.h"
 
 #define OFP_TEXT_(number) #number
@@ -17,6 +18,8 @@ const char* const agent_version =
     OFP_TEXT(OFP_VERSION_MAJOR) "." OFP_TEXT(OFP_VERSION_MINOR) "." OFP_TEXT(OFP_VERSION_PATCH);
 
 namespace {
+
+constexpr unsigned disk_threads = 4;  // so that a disk has several writes at a time, and readers do not wait for all of them
 
 Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting) {
   link::AgentPolicy policy;
@@ -67,6 +70,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
       OFP_TRY(prepare_directory_of(settings_.http->path, false));
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
+  OFP_TRY(open_disk());
   OFP_TRY(before_threads());
   OFP_TRY(join_parts());
   if (settings_.http) {
@@ -77,6 +81,12 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   if (settings_.flight) {
     OFP_ASSIGN(flight_, FlightEndpoint::start(*settings_.flight, settings_.dispatcher, *loop_, *dispatcher_));
   }
+  return {};
+}
+
+Status Agent::open_disk() {
+  if (settings_.spill_directory.empty()) return {};
+  OFP_ASSIGN(settings_.dispatcher.pools.store, pool::SpillDirectory::open(settings_.spill_directory));
   return {};
 }
 
@@ -106,10 +116,11 @@ Status Agent::listen() {
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
+  if (settings_.dispatcher.pools.store) disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
-        jobs_->start(std::move(run),
-                     [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
+        loop::JobPool& pool = mover::service_of(token) == mover::Service::disk ? *disk_jobs_ : *jobs_;
+        pool.start(std::move(run), [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
@@ -117,6 +128,7 @@ Status Agent::join_parts() {
   make_group();
   dispatcher_->serve_group(*group_, geteuid());
   for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
+  OFP_TRY(dispatcher_->recover(monotonic_ns()));
   loop_->add(*group_);
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
@@ -226,6 +238,10 @@ void Agent::publish(TimeNs now) {
   status->table = dispatcher_->pools().table().counters();
   status->remote_pools = dispatcher_->pools().counters();
   status->pools = dispatcher_->pools().pools();
+  if (const pool::Disk* disk = dispatcher_->pools().table().disk(); disk != nullptr) {
+    status->disk = {disk->described(), disk->failure(), disk->counters(), 0};
+    for (const auto& pool : status->pools) status->disk->spilled_bytes += pool.spilled_bytes;
+  }
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();
   const group::Membership& membership = group_->membership();
@@ -262,6 +278,8 @@ void Agent::run(Signals& signals, const std::function<void()>& reload) {
   flight_.reset();
   acceptor_->close();
   close_channels();
+  disk_jobs_.reset();  // what it is at is done; what it has not begun is written here
+  dispatcher_->flush();
 }
 
 // Programs learn at once that the agent is gone, rather than by a reset.

@@ -2,7 +2,7 @@
 //
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
-//                               JobPool                                 a few threads
+//                               JobPool                                 a few threads; others for the disk
 //   other agents <--> Group (members, channels to them)                 the same loop
 //                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
@@ -77,6 +77,7 @@ class Agent {
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
+  [[nodiscard]] Status open_disk();
   [[nodiscard]] Status meet_others();
   void make_group();
   void leave_group();
@@ -96,6 +97,7 @@ class Agent {
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<loop::JobPool> jobs_;
+  std::unique_ptr<loop::JobPool> disk_jobs_;   // threads of their own: each may wait for the disk
   std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, for each may wait for seconds
   Channels channels_{*this};
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel

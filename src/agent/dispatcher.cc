@@ -67,7 +67,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
     : options_(with_limits(options)),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }),
+      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
       queries_(options.queries, buffers_,
                pools_),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
@@ -140,6 +140,11 @@ bool Dispatcher::poll(TimeNs now) {
     if (pools_.waits_for_memory()) pools_.on_memory_freed(now, effects_);
     if (sifts_.waits_for_memory()) sifts_.on_memory_freed(now, effects_);
   }
+  if (pools_.has_disk()) {
+    const std::uint64_t freed = pools_.table().freed();
+    pools_.spill(now, effects_);
+    did |= !effects_.empty() || freed != pools_.table().freed();  // who waits for that is told in the next round
+  }
   mover_.drop_buffers(effects_);
   carry_out(now);
   if (!closed_.empty()) remove_closed();
@@ -196,6 +201,18 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   channel.hold_requests(mover_.is_full(channel.number()));
 }
 
+// So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
+std::uint64_t Dispatcher::memory_wanted() const {
+  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
+  return std::max(free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking());
+}
+
+Status Dispatcher::recover(TimeNs now) {
+  OFP_TRY(pools_.recover(now, effects_));
+  carry_out(now);
+  return {};
+}
+
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
   pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
   sifts_.on_descriptor(now, effects_);
@@ -221,6 +238,7 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   else if (service == Service::compute) computes_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_job(token, std::move(status), now, effects_);
   else if (service == Service::sift) sifts_.on_job(token, status, now, effects_);
+  else if (service == Service::disk) pools_.on_disk_job(token, status, now, effects_);
   else pools_.on_job(token, std::move(status), now, effects_);
   carry_out(now);
 }

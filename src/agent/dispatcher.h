@@ -59,6 +59,11 @@ class Dispatcher final : public channel::AgentEvents {
   // As if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
+  // Objects that were on disk before: when the group is served, before anybody connects.
+  [[nodiscard]] Status recover(TimeNs now);
+  // At the end, when no job runs any more: what pools with spill have in memory alone goes to disk.
+  void flush() { pools_.flush(); }
+
   // Without, every computation fails.
   void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
 
@@ -144,6 +149,7 @@ class Dispatcher final : public channel::AgentEvents {
   void carry_out(group::TableEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
+  [[nodiscard]] std::uint64_t memory_wanted() const;
 
   DispatcherOptions options_;
   StartJob start_job_;

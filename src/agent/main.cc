@@ -40,6 +40,7 @@ constexpr KeyOption key_options[] = {
     {"--http", "agent.http", "HOST:PORT or unix:/path for metrics and status"},
     {"--memory", "memory.bytes_max", "memory for frames, such as 8GiB"},
     {"--pin", "agent.pin", "core the loop runs on"},
+    {"--spill", "agent.spill_directory", "directory for objects of pools with spill"},
     {"--profile", "agent.profile", "as slow as a device: bluefield2"},
     {"--name", "agent.name", "what programs and people see"},
     {"--key-file", "security.key_file", "key shared with programs that connect by network"},

@@ -136,6 +136,19 @@ void add_services(Families& families, const AgentStatus& status) {
   families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);
 }
 
+void add_disk(Families& families, const AgentStatus::DiskStatus& disk) {
+  families.gauge("pool_spilled_bytes", "Bytes of objects that are on disk and not in memory.", disk.spilled_bytes);
+  families.gauge("pool_disk_objects", "Objects on disk, in memory too or not.", disk.counters.objects);
+  families.gauge("pool_disk_bytes", "Bytes of these.", disk.counters.bytes);
+  families.counter("pool_disk_written_bytes_total", "Bytes of objects written to disk.", disk.counters.written_bytes);
+  families.counter("pool_disk_read_bytes_total", "Bytes of objects read back.", disk.counters.read_bytes);
+  families.gauge("pool_disk_writing", "Objects being written.", disk.counters.writing);
+  families.gauge("pool_disk_reading", "Objects being read back.", disk.counters.reading);
+  families.counter("pool_disk_failures_total", "Objects that could not be written: the disk was full, or failed.", disk.counters.failures);
+  families.counter("pool_disk_corrupt_total", "Objects that could not be read back.", disk.counters.corrupt);
+  families.gauge("pool_disk_failing", "1: the last object could not be written.", disk.failure.empty() ? 0 : 1);
+}
+
 // Summed up by link: a series for each channel would grow without bound as programs come and go.
 void add_channels(Families& families, const AgentStatus& status) {
   struct Sum {
@@ -282,6 +295,8 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   add_loop(families, status);
   add_memory(families, status);
   add_services(families, status);
+  if (status.disk) add_disk(families, *status.disk);
+  if (status.disk) add_disk(families, *status.disk);
   add_channels(families, status);
   add_group(families, status);
   add_queries(families, status);

@@ -36,6 +36,9 @@ constexpr ConfigKey keys[] = {
      "machine it wants security.insecure_network. Empty: if agent.listen is empty as well, at http.sock beside the "
      "agent's socket, else nowhere."},
     {"agent.pin", ConfigType::integer, "-1", "The core the loop runs on. -1: any.", -1, 4095},
+    {"agent.spill_directory", ConfigType::text, "",
+     "Directory for objects of pools with spill=on or spill=durable ([pool.md](pool.md)): an absolute path, made if its parent is there, "
+     "of this agent's user and open to nobody else. {index} stands for group.index. Empty: there are no such pools."},
     {"agent.profile", ConfigType::text, "none",
      "Makes this agent as slow as a device: none, or bluefield2 (bandwidth and latency of its link, and a cgroup limit "
      "for its processor). For experiments."},
@@ -498,6 +501,9 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.pools, parse_pools(config));
   OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
+  settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
+  if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))
+    return bad_value(config, "agent.spill_directory", "'{}' is not an absolute path", settings.spill_directory);
   auto profile = link::find_profile(config.text("agent.profile"));
   if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);
   settings.profile = std::move(*profile);

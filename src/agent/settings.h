@@ -37,6 +37,7 @@ struct AgentSettings {
   std::optional<link::Address> http;
   std::optional<FlightSettings> flight;
   std::optional<unsigned> pin;  // the core the loop runs on
+  std::string spill_directory;  // empty: objects stay in memory
   link::Profile profile;
   DispatcherOptions dispatcher;
   loop::LoopOptions loop;

@@ -68,6 +68,16 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("puts", table.puts).member("gets", table.gets).member("drops", table.drops).member("expired", table.expired);
   json.member("waiting", table.waiting).member("leases", table.leases).member("written_bytes", table.written_bytes);
   json.end_object();
+  if (status.disk) {
+    const pool::DiskCounters& disk = status.disk->counters;
+    json.key("disk").begin_object();
+    json.member("directory", status.disk->where).member("failure", status.disk->failure);
+    json.member("spilled_bytes", status.disk->spilled_bytes).member("objects", disk.objects).member("bytes", disk.bytes);
+    json.member("written", disk.written).member("written_bytes", disk.written_bytes);
+    json.member("read", disk.read).member("read_bytes", disk.read_bytes);
+    json.member("writing", disk.writing).member("reading", disk.reading);
+    json.member("failures", disk.failures).member("corrupt", disk.corrupt).member("recovered", disk.recovered).end_object();
+  }
   const pool::PoolsCounters& remote = status.remote_pools;
   json.key("remote").begin_object();
   json.member("puts", remote.remote_puts).member("gets", remote.remote_gets).member("bytes", remote.remote_bytes);
@@ -110,7 +120,7 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.key("pools").begin_list();
   for (const pool::Pools::PoolStatus& pool : status.pools) {
     json.begin_object().member("name", pool.name).member("user", pool.user).member("frames", pool.frames);
-    json.member("bytes", pool.bytes).member("rows", pool.rows);
+    json.member("bytes", pool.bytes).member("spilled_bytes", pool.spilled_bytes).member("rows", pool.rows);
     json.member("options", pool.options).member("members", pool.members).end_object();
   }
   json.end_list();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,12 @@ struct AgentStatus {
   pool::FrameTableCounters table;
   std::vector<pool::Pools::PoolStatus> pools;
   pool::PoolsCounters remote_pools;
+  struct DiskStatus {
+    std::string where, failure;  // of the last write; empty: it went well
+    pool::DiskCounters counters;
+    std::uint64_t spilled_bytes = 0;  // of objects on disk alone
+  };
+  std::optional<DiskStatus> disk;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
 

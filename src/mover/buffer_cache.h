@@ -114,6 +114,16 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, and of what drop_leaving is at
 };
 
+struct Frame;
+
+// Bytes of a frame that lie on disk (src/pool). Thread-safe.
+class Unread {
+ public:
+  virtual ~Unread() = default;
+  // The frame in memory. Blocks: in a job. Error::io: it cannot be had from here any more.
+  [[nodiscard]] virtual Result<std::shared_ptr<Frame>> read() const = 0;
+};
+
 // What a pool keeps: one object. Immutable once stored, except for updates in place (ofp_move), which
 // readers who mapped it see.
 struct Frame {
@@ -121,7 +131,11 @@ struct Frame {
   std::uint64_t bytes = 0;
   std::uint64_t rows = 0;
   bool arrow = false;  // an Arrow IPC stream of its own
+  std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
 };
 using FramePtr = std::shared_ptr<Frame>;
+
+// The frame, or what is read for it: for those who work in a job.
+[[nodiscard]] inline Result<FramePtr> in_memory(FramePtr frame) { return frame->unread ? frame->unread->read() : Result<FramePtr>(std::move(frame)); }
 
 }  // namespace offpath::mover

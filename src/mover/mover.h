@@ -105,6 +105,8 @@ class Mover {
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const noexcept;
   [[nodiscard]] std::uint64_t memory_free_for_programs() const noexcept;
+  // What has to become free for the stream that has waited longest for credit; 0: none waits.
+  [[nodiscard]] std::uint64_t memory_lacking() const;
   [[nodiscard]] std::uint64_t memory_free_for(uid_t user) const;
   struct StreamStatus {
     std::string name, program, pool;

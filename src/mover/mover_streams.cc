@@ -159,6 +159,13 @@ std::uint64_t Mover::memory_free() const noexcept {
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
 }
 
+std::uint64_t Mover::memory_lacking() const {
+  if (hungry_.empty()) return 0;
+  const Stream& first = *hungry_.front();
+  const std::uint64_t required = first.wanted - std::min(first.wanted, first.granted), free = memory_free_for(first.channel->client.user);
+  return required - std::min(required, free);
+}
+
 std::uint64_t Mover::memory_free_for_programs() const noexcept {
   const std::uint64_t free = memory_free();
   return free - std::min(free, kept_bytes_);

@@ -17,6 +17,8 @@ using mover::ReplyEffect;
 
 namespace {
 
+constexpr TimeNs read_wait_ns = 30 * second_ns;  // for memory to read an input back into
+
 std::string name_of(const Computation& what) { return fmt::format("{}.{}", what.plugin, what.function); }
 
 Status copy_output(const plugin::Output& output, const mover::Frame& frame) {
@@ -55,7 +57,7 @@ struct ComputeService::Copies {
 };
 
 struct ComputeService::Work {
-  enum class State { waiting, calling, copying, storing } state = State::waiting;
+  enum class State { waiting, reading, calling, copying, storing } state = State::waiting;
   std::uint64_t number = 0;
   FrameTable::Get get;
   ComputationPtr what;
@@ -111,6 +113,7 @@ void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
 
 void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   if (work.state == Work::State::waiting) --counters_.waiting;
+  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; })) return read_inputs(work, std::move(inputs), effects);
   work.state = Work::State::calling;
   ++counters_.calls;
   ++counters_.calling;
@@ -128,6 +131,23 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
                              .fd = frame->buffer.fd(), .bytes = frame->bytes, .data = {frame->buffer.data(), frame->bytes}, .owner = frame});
   }
   effects.push_back(mover::CallEffect{work.token(), std::move(asked)});
+}
+
+// Those that lie on disk, one after the other; then the call.
+void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
+  work.state = Work::State::reading;
+  const auto unread = std::ranges::find_if(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; });
+  const FramePtr frame = unread->frame;
+  const auto place = static_cast<std::size_t>(unread - inputs.begin());
+  pools_.read_back(frame, read_wait_ns + pools_.now(),
+                   [this, token = work.token(), place, inputs = std::move(inputs)](Result<FramePtr> read, Effects& then) mutable {
+                     Work* const waiting = find(token);
+                     if (waiting == nullptr) return;  // cancelled
+                     if (!read) return fail_call(*waiting, std::move(read).error(), pools_.now(), then);
+                     inputs[place].frame = std::move(*read);
+                     call(*waiting, std::move(inputs), then);
+                   },
+                   effects);
 }
 
 void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) {

@@ -49,6 +49,7 @@ Result<FrameTable::Pool*> FrameTable::existing(const std::string& name, uid_t us
 Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user) {
   OFP_ASSIGN(Pool* const pool, open(name, user, Access::write));
   pool->options = options;
+  if (spills(*pool)) start_spilling(*pool, name);
   return {};
 }
 
@@ -63,6 +64,8 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
   --counters_.frames;
+  if (!at->second.frame->unread) leave_memory(pool, at->second);
+  if (at->second.file) disk_->remove(at->second.file);
   if (!at->second.hidden) pool.by_sequence.erase(at->second.sequence);
   pool.objects.erase(at);
 }
@@ -70,6 +73,7 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
 // Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
 void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects) {
   at->second.hidden = false;
+  if (at->second.file && at->second.file->hidden) disk_->show(at->second.file);
   at->second.sequence = next_sequence_++;
   pool.by_sequence.emplace_hint(pool.by_sequence.end(), at->second.sequence, at);
   if (pool.options.ttl_ns > 0)
@@ -91,35 +95,52 @@ Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId&
     return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", place.row_key,
                 place.column_key, bytes, place.pool, budget);
   if (pool.options.overwrite && budget == 0) return {};
+  OFP_TRY(may_replace(pool, place, id));
   const auto before = pool.objects.find({place.row_key, place.column_key});
-  const bool there = before != pool.objects.end();
-  if (there && !pool.options.overwrite && (before->second.id != id || id == PutId{}))
+  const bool there = before != pool.objects.end() && !before->second.frame->unread;
+  const std::uint64_t others = pool.memory_bytes - (there ? before->second.frame->bytes : 0);
+  if (budget == 0 || others + bytes <= budget) return {};
+  if (spills(pool)) {
+    pool.lacking = others + bytes - budget;
+    stirred_ = true;
+  }
+  return fail(Error::would_block, "pool \"{}\" has {} bytes of its budget of {} left, {} are needed{}", place.pool,
+              budget - std::min(budget, others), budget, bytes,
+              spills(pool) && !disk_->failure().empty() ? "; nothing can leave for the disk: " + disk_->failure() : "");
+}
+
+Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId& id) const {
+  if (pool.options.overwrite) return {};
+  const auto before = pool.objects.find({place.row_key, place.column_key});
+  if (before != pool.objects.end() && (before->second.id != id || id == PutId{}))
     return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, place.row_key,
                 place.column_key);
-  const std::uint64_t others = pool.bytes - (there ? before->second.frame->bytes : 0);
-  if (budget != 0 && others + bytes > budget)
-    return fail(Error::would_block, "pool \"{}\" has {} bytes of its budget of {} left, {} are needed", place.pool,
-                budget - std::min(budget, others), budget, bytes);
   return {};
 }
 
-Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id) {
+Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file) {
   OFP_ASSIGN(Pool* const pool, open(place.pool, place.user, Access::write));
+  if (file) return put_file(*pool, place, std::move(frame), now, effects, id, file);
   OFP_TRY(may_put(place, frame->bytes, id));
   Keys keys{place.row_key, place.column_key};
   if (const auto at = pool->objects.find(keys); at != pool->objects.end()) {
     if (id != PutId{} && at->second.id == id) return {};
     remove(*pool, at);
   }
-  pool->bytes += frame->bytes;
-  counters_.bytes += frame->bytes;
+  add(place.pool, *pool, std::move(keys), Object{std::move(frame), 0, place.keep, true, id}, place, now, effects);
+  return {};
+}
+
+void FrameTable::add(const std::string& name, Pool& pool, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects) {
+  pool.bytes += object.frame->bytes;
+  counters_.bytes += object.frame->bytes;
   ++counters_.frames;
   ++counters_.puts;
-  const auto added = pool->objects.emplace(std::move(keys), Object{std::move(frame), 0, place.keep, true, id}).first;
-  if (place.hidden) return {};
-  show(place.pool, *pool, added, now, effects);
-  keep_newest(*pool, place.keep);
-  return {};
+  const auto added = pool.objects.emplace(std::move(keys), std::move(object)).first;
+  if (!added->second.frame->unread) enter_memory(pool, added->first, added->second);
+  if (place.hidden) return;
+  show(name, pool, added, now, effects);
+  keep_newest(pool, place.keep);
 }
 
 uid_t FrameTable::user_of(const std::string& pool) const {
@@ -160,6 +181,8 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
   const auto at = pool->objects.find({row_key, column_key});
   if (at == pool->objects.end())
     return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, row_key, column_key);
+  if (pool->options.spill != Spill::off)
+    return fail(Error::unsupported, "pool \"{}\" has spill: what is on disk is not changed in place; put the object anew", name);
   return at->second.frame;
 }
 
@@ -182,7 +205,9 @@ Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const 
   std::vector<QuerySource> found;
   for (auto at = pool->objects.lower_bound({row, column}); at != pool->objects.end() && at->first.first == row; ++at) {
     if (!column.empty() && at->first.second != column) break;
-    if (!at->second.hidden) found.push_back({at->second.frame, row, at->first.second});
+    if (at->second.hidden) continue;
+    touch(*pool, at->first, at->second);
+    found.push_back({at->second.frame, row, at->first.second});
   }
   if (!found.empty()) return found;
   if (column.empty() && !holds_row(name, row) && !pool->steps.contains(row))
@@ -290,7 +315,10 @@ void FrameTable::get(Get get, Effects& effects) {
   if (const auto at = pools_.find(get.pool); at != pools_.end()) {
     if (auto pool = open(get.pool, get.user, Access::read); !pool) return refuse(std::move(pool).error());
     const auto object = at->second.objects.find(get.keys);
-    if (object != at->second.objects.end() && !object->second.hidden) return answer(get, object->second.frame, effects);
+    if (object != at->second.objects.end() && !object->second.hidden) {
+      touch(at->second, object->first, object->second);
+      return answer(get, object->second.frame, effects);
+    }
   }
   if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(get)});
   if (waiting_.size() >= limits_.waiting_max)
@@ -325,6 +353,7 @@ std::string FrameTable::describe_absence(const Get& get) const {
 void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects) {
   const auto channel = channels_.find(get.channel);
   if (channel == channels_.end()) return;
+  if (frame->unread) return answer_unread(get, frame, effects);
   if (get.of_member && frame->bytes > get.inbox.length) return deliver(get, frame, effects);
   if (get.of_member) return push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
   if (frame->bytes <= wire::enclosed_bytes_max) {
@@ -395,6 +424,7 @@ void FrameTable::on_time(TimeNs now, Effects& effects) {
   };
   counters_.waiting -= std::erase_if(waiting_, late);
   expire(now);
+  if (disk_) lighten(now, effects);
   std::erase_if(writes_, [&](const Write& write) {
     if (write.deadline > now) return false;
     Failure why{Error::invalid, fmt::format("no descriptor was offered under number {}", write.offer)};
@@ -420,7 +450,8 @@ TimeNs FrameTable::next_deadline() const noexcept {
   TimeNs next = expiries_.empty() ? never : expiries_.begin()->first;
   for (const Get& get : waiting_) next = std::min(next, get.deadline);
   for (const Write& write : writes_) next = std::min(next, write.deadline);
-  return next;
+  for (const WaitingRead& read : reads_waiting_) next = std::min(next, read.until);
+  return std::min(next, lighten_at_);
 }
 
 // ---- list, drop, write
@@ -548,7 +579,7 @@ std::vector<FrameTable::PoolStatus> FrameTable::pools() const {
   for (const auto& [name, pool] : pools_) {
     std::uint64_t rows = 0;
     for (const auto& [keys, object] : pool.objects) rows += object.frame->rows;
-    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, rows});
+    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, rows, pool.bytes - pool.memory_bytes});
   }
   return all;
 }

@@ -1,11 +1,15 @@
 // Frames in memory by (pool, row, column): what this agent holds of its pools. Requests for an object that is not there yet
 // wait here until it is stored or their deadline passes. Which rows belong here is not its business (pools.h).
 //
+// With a disk (frame_table_spill.cc) objects of pools whose options say so lie there too, or there alone: their frames are
+// `unread`, and whoever wants their bytes reads them back first.
+//
 // A pool belongs to the user whose stream or request named it first; another user gets Error::denied, unless the pool's
 // options name him as a reader, who may get and list.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +23,7 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/disk.h"
 #include "pool/pool_name.h"
 #include "pool/query_run.h"
 
@@ -33,12 +38,6 @@ struct FrameTableCounters {
   std::uint64_t written_bytes = 0;
 };
 
-// The same put again, from a member whose answer was lost, does nothing. {0, 0}: one that nobody repeats.
-struct PutId {
-  std::uint64_t writer = 0, number = 0;
-  bool operator==(const PutId&) const = default;
-};
-
 class FrameTable {
  public:
   struct Limits {
@@ -47,6 +46,11 @@ class FrameTable {
     TimeNs offer_wait_ns = second_ns;  // for the descriptor of a write that was asked for already
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
+  struct DiskUse {
+    std::function<bool(std::uint64_t bytes)> room;  // may so many bytes of memory be taken for what is read back
+    std::function<std::uint64_t()> wanted;          // bytes of memory that objects are to leave
+  };
+  void keep_on(std::unique_ptr<Disk> disk, DiskUse use);
 
   using Place = mover::Store::Place;  // whose pool is a name without options
   using Keys = std::pair<std::string, std::string>;  // row, column
@@ -56,7 +60,8 @@ class FrameTable {
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
   // Error::would_block: the pool's budget is used up. Error::too_large: it never fits. Error::exists: no overwriting.
   [[nodiscard]] Status may_put(const Place& place, std::uint64_t bytes, const PutId& id) const;
-  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {});
+  // `file`: it is on disk already, and will be removed there if it is not taken.
+  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {}, const RecordPtr& file = nullptr);
   [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
                                       uid_t user);
   void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
@@ -132,11 +137,33 @@ class FrameTable {
   void on_time(TimeNs now, Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
+  // ---- objects on disk
+  [[nodiscard]] Disk* disk() noexcept { return disk_.get(); }  // null: there is none
+  [[nodiscard]] const Disk* disk() const noexcept { return disk_.get(); }
+  [[nodiscard]] bool is_durable(const std::string& pool) const;
+  // An object of a durable pool goes to disk before it is put. It is not in the table yet. They are told in the order of asking,
+  // though several are written at a time: that of storing is theirs.
+  void keep(const Place& place, const FramePtr& frame, PutId id, Disk::Written done, Effects& effects);
+  // Of what was found at start. Its pool is there.
+  void recover(const RecordPtr& record, TimeNs now);
+  // The object is from before this start, and who lived on may have a newer one.
+  [[nodiscard]] bool is_recovered(const std::string& pool, const Keys& keys) const;
+  // An unread frame's bytes, when there is memory for them. Error::io: it is lost here, and no object of its pool any more.
+  // Error::would_block: there was none until then, or for a second where that is 0.
+  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);
+  // A get whose object could not be read back; without, it fails.
+  std::function<void(Get get, Failure why, Effects& effects)> unreadable;
+  // Objects leave memory where that is full, the one that was longest unread first.
+  void lighten(TimeNs now, Effects& effects);
+  // Everything of pools with spill that is in memory alone is written. Blocks: at the end.
+  void flush();
+
   [[nodiscard]] const FrameTableCounters& counters() const noexcept { return counters_; }
   struct PoolStatus {
     std::string name;
     uid_t user;
     std::uint64_t frames, bytes, rows;
+    std::uint64_t spilled_bytes;  // of these, on disk alone
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
@@ -147,10 +174,20 @@ class FrameTable {
     std::uint64_t keep;      // as its stream said
     bool hidden;             // until its step has ended on all ranks
     PutId id;
+    RecordPtr file = nullptr;       // it is on disk as well, or there alone: then the frame is unread
+    std::uint64_t writing = 0;      // the number of the file that is being written; 0: none
+    std::uint64_t used = 0;         // its place in by_use; 0: it is not in there
+    bool read_meanwhile = false;    // while it was written
+    bool recovered = false;
   };
   struct Step {
     std::set<std::uint32_t> ended;
     std::uint32_t ranks = 0;
+  };
+  struct Keeping {
+    std::uint64_t number;
+    Disk::Written done;
+    std::optional<Result<RecordPtr>> outcome;  // none: it is being written
   };
   struct Pool {
     uid_t user = 0;
@@ -159,6 +196,12 @@ class FrameTable {
     std::map<std::string, Step> steps;  // not ended on all ranks yet
     std::uint64_t bytes = 0;
     PoolOptions options;
+    // With spill: objects in memory that are not being written, the one that was longest unread first.
+    std::map<std::uint64_t, Keys> by_use;
+    std::uint64_t memory_bytes = 0;       // of objects in memory; what the budget is compared with
+    std::uint64_t writing_bytes = 0;      // of these
+    std::deque<Keeping> keeping{};        // of a durable pool, in the order in which they are to be put
+    mutable std::uint64_t lacking = 0;    // what has to leave before the put that was refused last
   };
   struct Expiry {
     std::string pool;
@@ -184,6 +227,11 @@ class FrameTable {
     wire::Got got{};
     std::shared_ptr<std::uint64_t> written;
   };
+  struct WaitingRead {
+    FramePtr frame;
+    TimeNs until;
+    Disk::Read done;
+  };
 
   enum class Access { read, write };
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
@@ -202,6 +250,26 @@ class FrameTable {
   void keep_newest(Pool& pool, std::uint64_t keep);
   [[nodiscard]] std::string describe_absence(const Get& get) const;
 
+  // frame_table_spill.cc
+  [[nodiscard]] bool spills(const Pool& pool) const noexcept { return disk_ != nullptr && pool.options.spill != Spill::off; }
+  [[nodiscard]] Status may_replace(const Pool& pool, const Place& place, const PutId& id) const;
+  [[nodiscard]] Status put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file);
+  void add(const std::string& name, Pool& pool, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects);
+  void enter_memory(Pool& pool, const Keys& keys, Object& object);
+  void leave_memory(Pool& pool, Object& object);
+  void touch(Pool& pool, const Keys& keys, Object& object);
+  void evict(Pool& pool, Object& object);
+  void start_spilling(Pool& pool, const std::string& name);
+  [[nodiscard]] bool let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now, Effects& effects);
+  void lighten_pool(const std::string& name, Pool& pool, std::uint64_t want, TimeNs now, Effects& effects);
+  void lighten_all(std::uint64_t want, TimeNs now, Effects& effects);
+  void on_spilled(const std::string& name, const Keys& keys, std::uint64_t number, std::uint64_t bytes, Result<RecordPtr> record, Effects& effects);
+  [[nodiscard]] ObjectRecord record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user, std::uint64_t keep, bool hidden, PutId id);
+  void answer_unread(const Get& get, const FramePtr& frame, Effects& effects);
+  void came_back(const RecordPtr& record, const FramePtr& frame);
+  void lose(const RecordPtr& record);
+  void read_waiting(TimeNs now, Effects& effects);
+
   Limits limits_;
   std::map<std::string, Pool> pools_;
   std::unordered_map<ChannelNumber, Channel> channels_;
@@ -211,6 +279,13 @@ class FrameTable {
   std::unordered_map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   std::uint64_t freed_ = 0;
+  std::unique_ptr<Disk> disk_;
+  DiskUse use_;
+  std::map<std::string, Pool*> spilling_;  // pools with spill
+  std::vector<WaitingRead> reads_waiting_;
+  std::uint64_t next_use_ = 1;
+  mutable bool stirred_ = false;  // something may have to leave memory
+  TimeNs lighten_at_ = never;  // when what could not be written is tried again
   FrameTableCounters counters_;
 };
 

@@ -20,7 +20,7 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(PoolName, OptionsComeBackAsTheyWereSaid) {
-  const auto parsed = parse_pool_name("hash:/particles?members=dpu*,x&replicas=2&budget=4GiB&ttl=250ms&overwrite=no&readers=1000,7");
+  const auto parsed = parse_pool_name("hash:/particles?members=dpu*,x&replicas=2&budget=4GiB&ttl=250ms&overwrite=no&readers=1000,7&spill=durable");
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(parsed->name, "hash:/particles");
   EXPECT_EQ(parsed->policy, Policy::hash);
@@ -30,6 +30,7 @@ TEST(PoolName, OptionsComeBackAsTheyWereSaid) {
   EXPECT_EQ(parsed->options.ttl_ns, 250 * millisecond_ns);
   EXPECT_FALSE(parsed->options.overwrite);
   EXPECT_EQ(parsed->options.readers, (std::vector<uid_t>{1000, 7}));
+  EXPECT_EQ(parsed->options.spill, Spill::durable);
   const auto again = parse_pool_name(parsed->text());
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->options, parsed->options);
@@ -44,8 +45,9 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("hash:/a?replicas"), "pool \"hash:/a\": option \"replicas\" has no value");
   EXPECT_EQ(refusal("hash:/a?replicas=9"), "pool \"hash:/a\": replicas: \"9\" is no number from 1 to 8");
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
+  EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is none of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),
-            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers");
+            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers, spill");
   EXPECT_EQ(refusal("local:/a?replicas=2"), "pool \"local:/a\": a local pool has neither members nor replicas");
   EXPECT_NE(refusal("hash:/" + std::string(2000, 'a')), "");
 }

@@ -14,6 +14,7 @@ namespace offpath::pool {
 namespace {
 
 constexpr std::string_view policies[] = {"local", "hash", "rank", "tag"};
+constexpr std::string_view spills[] = {"off", "on", "durable"};
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -55,8 +56,12 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
       OFP_ASSIGN(const uid_t user, parse_number<uid_t>(each, 0, UINT32_MAX - 1));
       options.readers.push_back(user);
     }
+  } else if (key == "spill") {
+    const auto at = std::ranges::find(spills, value);
+    if (at == std::end(spills)) return fail(Error::invalid, "\"{}\" is none of off, on, durable", value);
+    options.spill = static_cast<Spill>(at - std::begin(spills));
   } else {
-    return fail(Error::invalid, "there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers");
+    return fail(Error::invalid, "there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers, spill");
   }
   return {};
 }
@@ -74,6 +79,7 @@ std::string PoolName::text() const {
   if (options.ttl_ns != 0) said.push_back(fmt::format("ttl={}ns", options.ttl_ns));
   if (!options.overwrite) said.emplace_back("overwrite=no");
   if (!options.readers.empty()) said.push_back(fmt::format("readers={}", fmt::join(options.readers, ",")));
+  if (options.spill != usual.spill) said.push_back(fmt::format("spill={}", spills[static_cast<std::size_t>(options.spill)]));
   return said.empty() ? name : fmt::format("{}?{}", name, fmt::join(said, "&"));
 }
 

@@ -13,6 +13,8 @@
 //   ttl        for how long an object lives, from 1 ms            for ever
 //   overwrite  yes, or no: another put of the same keys fails     yes
 //   readers    users besides the owner who may read, by commas    none
+//   spill      on: objects beyond budget and memory go to disk;   off
+//              durable: an object is stored when it is on disk
 #pragma once
 
 #include <sys/types.h>
@@ -30,6 +32,8 @@ namespace offpath::pool {
 enum class Policy : std::uint8_t { local, hash, rank, tag };
 [[nodiscard]] std::string_view policy_name(Policy policy) noexcept;
 
+enum class Spill : std::uint8_t { off, on, durable };
+
 struct PoolOptions {
   std::vector<std::string> members{"*"};
   std::uint32_t replicas = 1;
@@ -37,6 +41,7 @@ struct PoolOptions {
   TimeNs ttl_ns = 0;               // 0: for ever
   bool overwrite = true;
   std::vector<uid_t> readers{};
+  Spill spill = Spill::off;
   bool operator==(const PoolOptions&) const = default;
 };
 inline constexpr std::uint32_t replicas_max = 8;

@@ -11,14 +11,22 @@ namespace offpath::pool {
 using mover::FailEffect;
 using wire::EntryKind;
 
-Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room)
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+             std::function<std::uint64_t()> wanted)
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, options.object_bytes_max, std::move(room),
+      intake_(buffers_, options.object_bytes_max, room,
               [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
+  if (!options_.store) return;
+  const auto wanted_here = [this, room, wanted = std::move(wanted)] {
+    const std::uint64_t elsewhere = wanted ? wanted() : 0;
+    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere : std::max(elsewhere, waiting_.front().object.bytes);
+  };
+  table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
+  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
 }
 
 void Pools::set_self(std::string name, std::uint64_t process) {
@@ -40,7 +48,7 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
-    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, text.substr(std::min(text.size(), held.name.size() + 1)),
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }
   return all;
@@ -65,6 +73,8 @@ Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user
   Definition made;
   OFP_ASSIGN(made.name, parse_pool_name(text));
   made.text = made.name.text();
+  if (made.name.options.spill != Spill::off && !has_disk())
+    return fail(Error::unsupported, "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
@@ -94,14 +104,15 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   alive_ = std::move(alive);
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
-    definition.before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    if (joining_until_ == never) definition.before = std::move(before);
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
     Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .owners = newcomers};
     start(std::move(tell), now, effects);
   }
-  plan_moves(anew);
+  if (joining_until_ == never) plan_moves(anew);
   for (auto& [number, put] : puts_) {
     if (put.what != Put::What::definition && !put.moves) {
       const auto at = definitions_.find(put.place.pool);
@@ -160,7 +171,7 @@ void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure,
 bool Pools::may_pass(Error code) noexcept {
   switch (code) {
     case Error::peer_lost: case Error::timeout: case Error::closed: case Error::would_block: case Error::cancelled:
-    case Error::not_found: case Error::no_memory:
+    case Error::not_found: case Error::no_memory: case Error::no_space:
       return true;
     default: return false;
   }
@@ -258,7 +269,12 @@ void Pools::on_time(TimeNs now, Effects& effects) {
     if (remote.asking == 0 && (remote.retry_at <= now || remote.get.deadline <= now)) ready.push_back(number);
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
+  if (now >= joining_until_) {
+    joining_until_ = never;
+    plan_moves({});
+  }
   start_moves(now, effects);
+  due(joining_until_);
   for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
   if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)

@@ -8,6 +8,7 @@
 //   list, drop    asked of all members, and put together                                                              pools_gather.cc
 //   what other members ask of this one                                                                                 pools_serve.cc
 //   rows whose owners change when members come and go                                                                  pools_move.cc
+//   objects on disk                                                                                                   pools_spill.cc
 //
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
 // agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
@@ -44,6 +45,8 @@ struct PoolsOptions {
   std::uint32_t moves_max = 16;                // rows under way to new owners at a time
   TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
   std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
+  TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
+  std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
 };
 
 struct PoolsCounters {
@@ -61,11 +64,15 @@ struct Answer {
 class Pools final : public mover::Store, public QueryMembers {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
-  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room);
+  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk.
+  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room,
+        std::function<std::uint64_t()> wanted = {});
 
   // Whose agent this is, and a number of this process, before anything else is asked of it.
   void set_self(std::string name, std::uint64_t process);
   // The members that live, sorted, this one among them. `anew`: those that lived before too, as another process.
+  // Objects that were on disk before: when this agent knows who it is, before it meets others.
+  [[nodiscard]] Status recover(TimeNs now, Effects& effects);
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects);
 
   // ---- Store
@@ -87,6 +94,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] uid_t owner_of(const std::string& pool) const { return table_.has(pool) ? table_.user_of(pool) : own_user_; }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
   [[nodiscard]] const std::string& self() const noexcept override { return self_; }
+  [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
@@ -121,6 +129,13 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
+  // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
+  [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
+  void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+  void spill(TimeNs now, Effects& effects);
+  void flush() { table_.flush(); }
+  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) { table_.read_back(frame, until, std::move(done), effects); }
+
   void on_time(TimeNs now, Effects& effects);
   // To be told when memory becomes free.
   [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
@@ -133,6 +148,7 @@ class Pools final : public mover::Store, public QueryMembers {
     std::string name;
     uid_t user;
     std::uint64_t frames, bytes, rows;
+    std::uint64_t spilled_bytes;  // of these, on disk alone
     std::string options;
     std::size_t members;
   };
@@ -155,6 +171,8 @@ class Pools final : public mover::Store, public QueryMembers {
     bool moves = false;             // to new owners, because members changed
     bool drop_after = false;        // and does not stay here
     std::uint32_t failures = 0;     // of this move before
+    bool recovered = false;         // is from before this start
+    bool keeping = false;           // it is being written to disk here
     std::uint64_t number = 0;       // of this process's puts
     std::vector<std::string> owners{};  // that are to have it
     std::set<std::string> done{}, asked{};
@@ -202,7 +220,7 @@ class Pools final : public mover::Store, public QueryMembers {
     PutId id{};
     std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
     std::uint64_t rows = 0;
-    bool arrow = false, moved = false;
+    bool arrow = false, moved = false, recovered = false;
     TimeNs deadline = never;  // for room
     Failure last{};           // why it has none
   };
@@ -233,7 +251,7 @@ class Pools final : public mover::Store, public QueryMembers {
   // pools_put.cc
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
-  [[nodiscard]] Status put_here(const Put& put, TimeNs now, Effects& effects);
+  [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(std::uint64_t number, const std::string& member, const Status& status, TimeNs now, Effects& effects);
   void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
@@ -282,6 +300,15 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
   void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
 
+  // pools_spill.cc
+  [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
+  void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
+  // An object of these keys is here that is not older than what arrives.
+  [[nodiscard]] bool has_newer(const Incoming& incoming) const;
+  void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
+  void give_away_later(const Place& place);
+  void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
+
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
@@ -318,6 +345,8 @@ class Pools final : public mover::Store, public QueryMembers {
     std::uint32_t failures = 0;
     TimeNs begin_at = 0;
   };
+  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
+  void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
   std::deque<Move> moves_;
   std::deque<Move> again_;  // moves that failed, by time
   std::uint32_t moving_ = 0;

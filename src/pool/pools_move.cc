@@ -55,12 +55,34 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
       if (move.to.empty()) continue;
     }
     ++moving_;
-    Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-            .frame = held->frame, .moves = true, .drop_after = move.drop_after,
-            .failures = move.failures,
-            .owners = std::move(move.to)};
-    start(std::move(put), now, effects);
+    if (!held->frame->unread) {
+      start_move(move, held->frame, now, effects);
+      continue;
+    }
+    table_.read_back(held->frame, deadline_after(now, options_.put_wait_ns),
+                     [this, move](Result<FramePtr> read, Effects& then) {
+                       if (read) return start_move(move, *read, now_, then);
+                       log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
+                       --moving_;
+                       if (read.error().code != Error::io)
+                         again_.push_back({move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
+                       due(now_);
+                     },
+                     effects);
   }
+}
+
+void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects) {
+  const auto known = definitions_.find(move.pool);
+  const auto held = table_.held(move.pool, move.keys);
+  if (known == definitions_.end() || !held) {  // dropped while it was read back
+    --moving_;
+    return due(now);
+  }
+  Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
+          .frame = std::move(frame), .moves = true, .drop_after = move.drop_after, .failures = move.failures,
+          .recovered = table_.is_recovered(move.pool, move.keys), .owners = move.to};
+  start(std::move(put), now, effects);
 }
 
 void Pools::moved(const Put& put, const Status& status) {

@@ -22,7 +22,9 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
   const Definition& definition = known->second;
   Put put{.place = place, .frame = std::move(frame), .token = token};
-  if (!is_elsewhere(definition)) {
+  if (!is_elsewhere(definition) && definition.name.options.spill == Spill::durable) {
+    put.owners = {self_};
+  } else if (!is_elsewhere(definition)) {
     put.number = next_number_++;  // or another put of these keys were taken for this one again
     Status status = put_here(put, now, effects);
     if (status) return Stored::now;
@@ -104,9 +106,11 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
 }
 
-Status Pools::put_here(const Put& put, TimeNs now, Effects& effects) {
+Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
   switch (put.what) {
-    case Put::What::object: return table_.put(put.place, put.frame, now, effects, {process_, put.number});
+    case Put::What::object:
+      if (table_.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
+      return table_.put(put.place, put.frame, now, effects, {process_, put.number});
     case Put::What::step_end: table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects); return {};
     case Put::What::definition: return {};
   }
@@ -135,10 +139,10 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   counters_.remote_bytes += put.frame->bytes;
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
   ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, text = text_of(put.place.pool), process = process_, number = put.number, moved = put.moves, rows = put.frame->rows,
+      [place = put.place, text = text_of(put.place.pool), process = process_, number = put.number, moved = put.moves, recovered = put.recovered, rows = put.frame->rows,
        arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
-                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
+                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .recovered = recovered, .offer = memory.offer,
                               .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key};
         message.object.length = bytes;
         wire::encode(message, payload);

@@ -62,9 +62,10 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   incoming.rows = put.rows;
   incoming.arrow = put.arrow;
   incoming.moved = put.moved;
+  incoming.recovered = put.recovered;
   incoming.deadline = deadline_after(now, put.wait_ns);
   ++counters_.served_puts;
-  if (put.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) {
+  if (put.moved && has_newer(incoming)) {
     if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
     effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
     return {};
@@ -126,6 +127,11 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     }
     if (!room) return tl::unexpected(std::move(room).error());
   }
+  if (incoming.delivery == 0 && table_.is_durable(incoming.place.pool) && table_.disk()->rests(now)) {
+    incoming.last = {Error::no_space, fmt::format("member {}: {}", self_, table_.disk()->failure())};
+    due(table_.disk()->rests_until());
+    return false;
+  }
   const std::uint64_t number = next_number_++;
   const std::uint64_t token = mover::token_of(mover::Service::peers, number);
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
@@ -155,7 +161,8 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   frame->arrow = incoming.arrow;
   if (incoming.delivery == 0) {
     // What was put here while it was under way is newer.
-    if (incoming.moved && table_.holds(incoming.place.pool, {incoming.place.row_key, incoming.place.column_key})) return answer({});
+    if (incoming.moved && has_newer(incoming)) return answer({});
+    if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
     taking_moved_ = incoming.moved;
     Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
     taking_moved_ = false;

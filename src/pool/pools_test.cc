@@ -40,7 +40,7 @@ class PoolsTest : public ::testing::Test {
   }
   void put_of_member(const std::string& row, std::uint64_t bytes, const std::string& pool = "hash:/p") {
     wire::PeerPut put{.user = user, .writer = 3, .number = ++ticket_, .rows = 0, .keep = 0, .wait_ns = 30 * second_ns, .arrow = false, .hidden = false,
-                      .moved = false, .offer = 0, .object = {.region = 1, .generation = 1, .offset = 0, .length = bytes},
+                      .moved = false, .recovered = false, .offer = 0, .object = {.region = 1, .generation = 1, .offset = 0, .length = bytes},
                       .pool = pool, .row_key = row, .column_key = "c"};
     ask(member, EntryKind::peer_put, put);
   }

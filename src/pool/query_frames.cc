@@ -75,7 +75,8 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;  // copies what is not
-  const auto stream = std::make_shared<arrow::io::BufferReader>(std::make_shared<FrameBuffer>(source.frame));
+  OFP_ASSIGN(FramePtr frame, mover::in_memory(source.frame));
+  const auto stream = std::make_shared<arrow::io::BufferReader>(std::make_shared<FrameBuffer>(std::move(frame)));
   OFP_ARROW_ASSIGN(const auto reader, arrow::ipc::RecordBatchStreamReader::Open(stream, options), "reading " + where());
   Batches batches;
   for (;;) {

@@ -59,8 +59,9 @@ Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, i
   Writer writer(fd);
   frame::Schema schema;
   for (std::size_t i = 0; i < frames.size(); ++i) {
-    const Bytes bytes = frames[i]->buffer.bytes();
     if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
+    OFP_ASSIGN(const mover::FramePtr frame, mover::in_memory(frames[i]));
+    const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
     OFP_ASSIGN(frame::Schema own, frame::read_schema(bytes, view));
     if (i == 0) schema = std::move(own);

@@ -177,7 +177,7 @@ void keys(auto& way, auto& m) {
 
 void fields(auto& way, Is<PeerPut> auto& m) {
   way.begins("put of a member");
-  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.offer);
+  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.recovered, m.offer);
   object_at(way, m.object);
   keys(way, m);
 }

@@ -264,6 +264,7 @@ struct PeerPut {
   bool arrow;
   bool hidden;            // until its step has ended on all ranks
   bool moved;             // from an owner before: an object that is there already is newer
+  bool recovered;         // and the sender has it from before its own start
   std::uint64_t offer;    // not 0: the bytes are in the descriptor of that number
   BufferRef object;       // where the bytes are, or how many
   std::string_view pool, row_key, column_key;

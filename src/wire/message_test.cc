@@ -138,7 +138,7 @@ TEST(Message, MovesAndPools) {
 TEST(Message, OfMembersForTheirPools) {
   std::vector<std::byte> kept;
   const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
-  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
+  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
   EXPECT_EQ(put.writer, 7u);
   EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
   EXPECT_EQ(put.offer, 11u);
@@ -166,7 +166,7 @@ TEST(Message, OfMembersForTheirPools) {
   PeerCancel unknown{};
   EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(2), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
-  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c"};
+  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, name, "r", "c"};
   PeerPut refused{};
   EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
             "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");

@@ -6,6 +6,8 @@
 //   - what was stored is found, from every member, with the bytes it had, as long as fewer owners die at a time than there are copies
 //   - what was dropped is not found, and a list has each object once
 //   - nobody waits beyond his deadline, and no memory is lost
+// Half of the worlds have disks that fail now and then, and the pool is durable: there any member may die at any time between two
+// puts, and its rows are found when it is back.
 //
 //   OFFPATH_SIM_SEEDS=N     how many seeds (default 60)
 //   OFFPATH_SIM_SEED=K      only this one
@@ -17,6 +19,7 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
+#include "pool/memory_store.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
 
@@ -49,8 +52,15 @@ class World {
     options.links.welcome.memory_bytes_max = options.dispatcher.mover.memory_bytes_max;
     if (random_.chance(0.3)) options.links.operation = {1'000, 100'000, 0.05, 2'000'000};
     copies_ = 1 + random_.below(3);
+    durable_ = random_.chance(0.5);
+    for (std::size_t place = 0; durable_ && place < members; ++place) {
+      const auto disk = std::make_shared<pool::MemoryStore>();
+      disk->fails_writing = [this] { return random_.chance(0.05); };
+      options.disks.push_back(disk);
+    }
     cluster_ = std::make_unique<SimCluster>(fabric_, options);
     pool_ = fmt::format("hash:/p?replicas={}", copies_);
+    if (durable_) pool_ += "&spill=durable&budget=256KiB";
     // Programs send from segments where ranges cannot be read: src/host does that, and is not here.
     staged_ = options.links.staged;
   }
@@ -108,6 +118,7 @@ class World {
       case 7: return list(*program);
       case 8: return cluster_->run_for(static_cast<TimeNs>(random_.below(50 * millisecond_ns)));
       case 9:
+        if (durable_) return kill_and_start();
         if (copies_ > 1 && random_.chance(0.5)) kill_one();
         return;
       case 10: case 11: return start_one();
@@ -226,6 +237,7 @@ class World {
       text += fmt::format("  {}: {} puts wait", SimCluster::name_of(place), cluster_->dispatcher(place).pools().counters().puts_waiting);
       for (const auto& pool : cluster_->dispatcher(place).pools().pools())
         text += fmt::format(", {} {} frames over {} members", pool.name, pool.frames, pool.members);
+      for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p")) text += fmt::format(" {}", held.keys.first);
       text += "\n";
     }
     return text;
@@ -239,6 +251,21 @@ class World {
       if (program.place == place) program.over = true;
     cluster_->kill(place);
     if (random_.chance(0.5)) cluster_->run_for(static_cast<TimeNs>(random_.below(2 * second_ns)));
+  }
+
+  // Whatever is under way; nobody looks for its rows until it is back. Some are put anew meanwhile, where another member has them then.
+  void kill_and_start() {
+    const std::size_t place = some_member(true);
+    for (Program& program : programs_)
+      if (program.place == place) program.over = true;
+    cluster_->kill(place);
+    if (random_.chance(0.7)) cluster_->run_for(static_cast<TimeNs>(random_.below(3 * second_ns)));
+    Program* const other = some_program();
+    for (std::uint64_t puts = random_.below(3); puts > 0 && other != nullptr && running() > 0 && !testing::Test::HasFailure(); --puts) put(*other);
+    cluster_->start(place);
+    ASSERT_TRUE(cluster_->wait_for_agreement(patience_ns));
+    add_program(place);
+    if (!testing::Test::HasFailure()) (void)quiet();
   }
 
   void start_one() {
@@ -280,7 +307,7 @@ class World {
   std::map<std::string, std::vector<std::int64_t>> stored_;
   std::string pool_;
   std::uint64_t copies_ = 1;
-  bool staged_ = false;
+  bool staged_ = false, durable_ = false;
 };
 
 TEST(PoolSimulation, WhatWasStoredIsFoundWhoeverDies) {

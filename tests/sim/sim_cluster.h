@@ -23,6 +23,7 @@ class SimCluster {
     group::GroupOptions group;
     link::LoopbackOptions links;
     std::size_t members = 4;
+    std::vector<std::shared_ptr<pool::ObjectStore>> disks{};  // one for each; they outlive kills. Empty: there are none
   };
 
   SimCluster(std::shared_ptr<link::LoopbackFabric> fabric, const Options& options) : fabric_(std::move(fabric)), options_(options) {
@@ -45,9 +46,11 @@ class SimCluster {
     places_[place].member = std::make_unique<Member>(*this, place, places_[place].process);
     Member& member = *places_[place].member;
     member.dispatcher.serve_group(member.group, user);
+    const Status recovered = member.dispatcher.recover(fabric_->now());
+    OFP_ASSERT(recovered);
   }
 
-  // The process is gone, and with it all it held.
+  // The process is gone, and with it all it held but what is on its disk.
   void kill(std::size_t place) {
     for (Link& link : links_) {
       if (link.host == static_cast<int>(place)) link.fate->kill_host();
@@ -101,7 +104,7 @@ class SimCluster {
 
   struct Member {
     Member(SimCluster& cluster, std::size_t place, std::uint64_t process)
-        : fabric(*cluster.fabric_), dispatcher(cluster.options_.dispatcher,
+        : fabric(*cluster.fabric_), dispatcher(cluster.options_of(place),
                      [this](std::uint64_t token, Run run) {
                        jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) { dispatcher.on_job(token, std::move(status), now); });
                      }),
@@ -150,6 +153,12 @@ class SimCluster {
   };
   // Members' channels to each other have no descriptor to sleep on here: they are looked at with every tick.
   static constexpr TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
+
+  [[nodiscard]] agent::DispatcherOptions options_of(std::size_t place) const {
+    agent::DispatcherOptions options = options_.dispatcher;
+    if (!options_.disks.empty()) options.pools.store = options_.disks.at(place);
+    return options;
+  }
 
   [[nodiscard]] static std::string address_of(std::size_t place) { return fmt::format("unix:/{}", name_of(place)); }
 
