@@ -28,7 +28,8 @@ from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
-pool_app = typer.Typer(no_args_is_help=True, help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")
+pool_app = typer.Typer(no_args_is_help=True,
+                       help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")  # fmt: skip
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
