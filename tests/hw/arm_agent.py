@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import offpath
+from checks import chosen
 from guest import ARM, HERE, ROOT, Guest, GuestError, prepare
 from two_guests import ADDRESS, AGENT, HOST, Pair, expect
 
@@ -29,6 +32,18 @@ TESTS = (
     "buffer_cache_test",
 )
 IN_GUEST = "export LD_LIBRARY_PATH=/mnt/arm/wheel/pyarrow\n"
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+ARM_PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+WHEEL_PROGRAM = """
+import platform, numpy as np, offpath, pyarrow as pa
+with offpath.Agent.start() as agent:
+    session = offpath.connect(agent.address)
+    out = session.stream("particles", pa.schema([("id", pa.int64())]), rows_max=1000)
+    out.send({"id": np.arange(1000)}, key=("step0", "rank0")).wait_stored()
+    table = session.pool("local:/particles").get("step0", "rank0", timeout=60)
+    assert table["id"].to_pylist() == list(range(1000))
+    print(table.num_rows, "rows on", platform.machine())
+"""
 START_AGENT = f"""
 cp /run/out/key /tmp/key && chmod 600 /tmp/key
 {IN_GUEST}
@@ -37,6 +52,26 @@ cp /run/out/key /tmp/key && chmod 600 /tmp/key
 for try in $(seq 900); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
 exit 1
 """
+
+
+def environment_of_the_wheel() -> Path:
+    """Where the wheel that was built last and all it requires are installed, without running anything of it."""
+    (wheel,) = (ROOT / "build/package/wheel-aarch64").glob("offpath-*.whl")
+    prefix = ROOT / "build/arm/environment"
+    shutil.rmtree(prefix, ignore_errors=True)
+    platforms = [word for tag in (wheel.stem.split("-")[-1], *ARM_PLATFORMS) for word in ("--platform", tag)]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", prefix / "lib" / PYTHON / "site-packages",
+               "--only-binary=:all:", *platforms, wheel]  # fmt: skip
+    installed = subprocess.run(command, capture_output=True, text=True)
+    expect(installed.returncode == 0, installed.stderr)
+    # pip leaves out what lies beside site-packages when it is given a target.
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            outside, found, beside = name.partition(".data/data/")
+            if found and "/" not in outside and not name.endswith("/"):
+                (prefix / beside).parent.mkdir(parents=True, exist_ok=True)
+                (prefix / beside).write_bytes(archive.read(name))
+    return prefix
 
 
 def arm_kernel(pair: Pair) -> str:
@@ -59,7 +94,6 @@ def arm_conformance(pair: Pair) -> str:
 
 def arm_moves(pair: Pair) -> str:
     """The move service between a program of x86-64 and an agent of aarch64."""
-    pair.agent.run(START_AGENT, 120)
     return pair.host.run(pair.program("move"), 300).strip()
 
 
@@ -75,11 +109,20 @@ def arm_frames(pair: Pair) -> str:
     return f"{len(wanted)} frames, {sum(int(each.split()[0]) for each in wanted.values()) / 1e6:.1f} MB, are the same"
 
 
-CHECKS: tuple[Callable[[Pair], str], ...] = (arm_kernel, arm_moves, arm_frames, arm_conformance)
+def arm_wheel(pair: Pair) -> str:
+    """A program of Python on Arm, with the wheel and what it requires, and an agent that it starts."""
+    prefix = f"/mnt/{environment_of_the_wheel().relative_to(ROOT / 'build')}"
+    said = pair.agent.run(f"""mkdir -p /tmp/wheel && export HOME=/tmp/wheel TMPDIR=/tmp/wheel
+PYTHONPATH={prefix}/lib/{PYTHON}/site-packages python3 -c '{WHEEL_PROGRAM}'""", 600)  # fmt: skip
+    expect("1000 rows on aarch64" in said, said)
+    return said.strip()
 
 
-def check_arm(folder: Path) -> list[dict[str, object]]:
-    """The results of all checks; one that fails ends those that come after it."""
+CHECKS: tuple[Callable[[Pair], str], ...] = (arm_kernel, arm_moves, arm_frames, arm_wheel, arm_conformance)
+
+
+def check_arm(folder: Path, only: str = "") -> list[dict[str, object]]:
+    """The results of the checks whose names match; one that fails ends those that come after it."""
     place = folder / "arm-network"
     place.unlink(missing_ok=True)
     network = f"addr.type=unix,addr.path={place}"
@@ -94,8 +137,9 @@ def check_arm(folder: Path) -> list[dict[str, object]]:
         agent.start()
         (agent.out / "key").write_text(pair.key)
         agent.run("true", 120)  # up, so that its end of the network is there
+        pair.agent.run(START_AGENT, 120)
         pair.start_host()
-        for check in CHECKS:
+        for check in chosen(CHECKS, only):
             began = time.monotonic()
             try:
                 passed, detail = True, check(pair)

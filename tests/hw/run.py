@@ -92,7 +92,7 @@ def main() -> int:
             print(f"hw: skipped, there is no kernel for a guest: {error}")
             return 0
     if arguments.arm:
-        results = check_arm(FOLDER)
+        results = check_arm(FOLDER, arguments.only)
     else:
         results = this_machine(arguments.only) if arguments.here else all_guests(arguments.only)
     if not results:
