@@ -44,6 +44,10 @@ def test_the_recipe_names_options_and_folders_that_there_are() -> None:
     lists = [ast.literal_eval(node) for node in ast.walk(tree) if isinstance(node, ast.List) and node.elts
              and all(isinstance(each, ast.Constant) for each in node.elts)]  # fmt: skip
     assert len(lists) == 2
+    agent = lists[1]  # the first is the library for programs alone
+    # The agent names every part there is.
+    alone = {"src/sockets"}
+    assert agent == [folder for folder in order if (ROOT / folder / "CMakeLists.txt").exists() and folder not in alone]
     for folders in lists:
         assert folders == [folder for folder in order if folder in folders]  # a folder sees those before it only
         assert all((ROOT / folder / "CMakeLists.txt").exists() for folder in folders)

@@ -8,6 +8,11 @@
 # +agent where agents run, on DPUs or beside programs; ~agent for programs alone.
 from spack.package import *
 
+try:
+    from spack_repo.builtin.build_systems.cmake import CMakePackage
+except ImportError:  # before Spack 1.0 it came with spack.package
+    pass
+
 
 class Offpath(CMakePackage):
     """Moves data out of programs' memory and into Apache Arrow, on the DPU beside the host."""
@@ -30,8 +35,8 @@ class Offpath(CMakePackage):
     depends_on("openssl@3:")
     depends_on("rdma-core@23:", when="+verbs")
     with when("+agent"):
-        depends_on("arrow +compute")
-        depends_on("spdlog +fmt_external")
+        depends_on("arrow +compute +dataset")  # Acero, which computes queries, comes with the datasets only
+        depends_on("spdlog")
         depends_on("cli11")
         depends_on("cpp-httplib@0.11:")
         depends_on("prometheus-cpp@1:")
@@ -45,8 +50,8 @@ class Offpath(CMakePackage):
         agent = self.spec.satisfies("+agent")
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame", "src/host"]
         if agent:
-            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/frame", "src/mover",
-                       "src/plugin", "src/pool", "src/host", "src/agent"]  # fmt: skip
+            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
+                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/host", "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),
