@@ -101,6 +101,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   void end_host(Failure why);   // the host is gone; the agent will learn it
   void end_agent(Failure why);  // the agent is gone; the host will learn it
   void tell_agent(Failure why);
+  void signal_host();
   void tell_host(Failure why);
 
   std::shared_ptr<LoopbackFabric> fabric_;
@@ -127,6 +128,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   bool told_agent_ = false;      // `closed` is among it, or was
 
   Fd event_;  // the host's eventfd
+  bool signalled_ = false;
   bool woken_ = false, arrived_ = false;
   std::optional<Failure> told_host_;
   std::set<RegionId> acknowledged_;
