@@ -72,7 +72,7 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
   const auto header = load<ParcelHeader>(bytes->data());
   if (header.magic != magic) return fail(Error::protocol, "a parcel begins with {:#x}, {:#x} is expected", header.magic, magic);
   if (header.version != version) return fail(Error::version, "a parcel of version {}, this is version {}", header.version, version);
-  if (header.kind < ParcelKind::up || header.kind > ParcelKind::probe)
+  if (header.kind < ParcelKind::up || header.kind > ParcelKind::alive)
     return fail(Error::protocol, "a parcel of kind {}", static_cast<unsigned>(header.kind));
   if (header.round_age_ns < 0) return fail(Error::protocol, "a parcel of a round that is {} ns old", header.round_age_ns);
   for (const std::uint32_t count : {header.entries, header.partials, header.ballots, header.grants})

@@ -2,7 +2,7 @@
 // grants ballots upwards and grants downwards. Read topology.h first.
 //
 //   header     u32 magic | u16 version | u8 kind | u8 0 | u64 tag | u64 fingerprint | u64 epoch | i64 round's age | u32 from | u32 node
-//              | u32 entries | u32 partials | u32 ballots | u32 grants | u32 grants' leader | u32 0 | u64 its nonce | u64 its beat
+//              | u32 entries | u32 partials | u32 ballots | u32 grants | u32 grants' leader | u32 leader | u64 its nonce | u64 its beat
 //   tables     entries:  u32 member | u32 bytes | u64 epoch | i64 age        partials: u32 node | u32 bytes | u64 epoch
 //              ballots and grants: as their structs
 //   bytes      of the entries, then of the partials, each padded to 8
@@ -22,8 +22,8 @@
 namespace offpath::exchange {
 
 // up: of a node, to who leads its parent; across: of a child of the root, to the others; down: what a node's parts are to know;
-// probe: are you there? Answered by a down without contents.
-enum class ParcelKind : std::uint8_t { up = 1, across = 2, down = 3, probe = 4 };
+// probe: are you there? alive: yes.
+enum class ParcelKind : std::uint8_t { up = 1, across = 2, down = 3, probe = 4, alive = 5 };
 
 inline constexpr std::uint64_t record_bytes_max = 4 << 20;
 inline constexpr std::uint32_t no_value = 0xFFFF'FFFFu;  // the length of an entry of a member that has published nothing yet
@@ -41,7 +41,7 @@ struct ParcelHeader {
   NodeIndex node;             // that the sender speaks for
   std::uint32_t entries, partials, ballots, grants;
   MemberIndex grant_leader;   // nobody: there is none
-  std::uint32_t reserved2;
+  MemberIndex leader;         // of everything, as far as the sender knows
   std::uint64_t grant_nonce;
   std::uint64_t grant_beat;
 };
