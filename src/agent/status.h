@@ -67,6 +67,7 @@ struct AgentStatus {
   std::vector<sift::SiftService::PoolStatus> sifts;
   pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
+  std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
 };

@@ -1,0 +1,279 @@
+#include "exchange/exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exchange/loopback_members.h"
+
+namespace offpath::exchange {
+namespace {
+
+using testing::HasSubstr;
+
+ExchangeOptions options() {
+  ExchangeOptions options;
+  options.name = "load";
+  options.interval_ns = 10 * millisecond_ns;
+  options.deadline_ns = 5 * millisecond_ns;
+  return options;
+}
+
+Shape shape(std::string_view text) { return *parse_shape(text); }
+
+// The newest view that this member was given.
+const View& newest(LoopbackMembers& members, MemberIndex member) {
+  EXPECT_FALSE(members[member].views.empty()) << member;
+  return *members[member].views.back();
+}
+
+TEST(Exchange, EverybodyHasEverybodysRecordInEveryShape) {
+  for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(4)", "hybrid(2, 3)", "hybrid(2, 32)"})
+    for (const std::size_t count : {1, 2, 3, 9, 16, 31}) {
+      SCOPED_TRACE(fmt::format("{} of {}", text, count));
+      LoopbackMembers members(options(), shape(text), count, 1);
+      members.run_for(200 * millisecond_ns);
+      for (MemberIndex i = 0; i < count; ++i) {
+        const View& view = newest(members, i);
+        EXPECT_TRUE(view.whole);
+        ASSERT_EQ(view.entries.size(), count);
+        EXPECT_EQ(view.present, count);
+        EXPECT_EQ(view.expected, count);
+        for (MemberIndex of = 0; of < count; ++of) {
+          EXPECT_EQ(view.entries[of].member, of);
+          EXPECT_TRUE(view.entries[of].present && view.entries[of].has_value);
+          ASSERT_EQ(view.entries[of].record.bytes.size(), 8u);
+          EXPECT_EQ(view.entries[of].record.bytes[0], static_cast<std::byte>(of));
+          EXPECT_LT(view.entries[of].age_ns, options().deadline_ns);
+        }
+      }
+    }
+}
+
+TEST(Exchange, WithoutViewsToAllTheLeadersHaveTheWholeAndOthersTheirPart) {
+  ExchangeOptions few = options();
+  few.views_to_all = false;
+  LoopbackMembers members(few, shape("neighbourhoods(3)"), 9, 1);
+  members.run_for(200 * millisecond_ns);
+  for (const MemberIndex leader : {0, 3, 6}) {
+    EXPECT_TRUE(newest(members, leader).whole);
+    EXPECT_EQ(newest(members, leader).present, 9u);
+  }
+  EXPECT_FALSE(newest(members, 1).whole);
+  EXPECT_EQ(newest(members, 1).expected, 1u);
+}
+
+TEST(Exchange, MembersThatBeginAtDifferentTimesComeToOneEpoch) {
+  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  for (MemberIndex i = 0; i < 9; ++i) members.kill(i);
+  for (MemberIndex i = 0; i < 9; ++i) {
+    members[i].clock_shift = i * 777 * second_ns;  // no clock agrees with another
+    members.start(i);
+    members.run_for(3300 * microsecond_ns);
+  }
+  members.run_for(300 * millisecond_ns);
+  for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(newest(members, i).present, 9u) << i;
+}
+
+TEST(Exchange, AStoppedMemberMakesViewsPartialAndNeverLateAndIsTakenBack) {
+  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  members.run_for(100 * millisecond_ns);
+  members.stop(4, members.now() + 10 * second_ns);
+  members.run_for(200 * millisecond_ns);
+  const View& partial = newest(members, 0);
+  EXPECT_EQ(partial.present, 8u);
+  EXPECT_EQ(partial.expected, 9u);
+  EXPECT_FALSE(partial.entries[4].present);
+  EXPECT_TRUE(partial.entries[4].has_value);  // the newest there is
+  EXPECT_GE(partial.entries[4].age_ns, 100 * millisecond_ns);
+  EXPECT_EQ(members[0].exchange->counters().overrun_ns_max, 0);
+  // Nobody waits for it for ever: once it has been missed, rounds end when the others are there.
+  EXPECT_LT(partial.given_at - partial.began_at, options().deadline_ns / 4);
+  members.run_for(10 * second_ns);
+  for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(newest(members, i).present, 9u) << i;
+}
+
+TEST(Exchange, ADeadLeaderIsReplacedAndReturns) {
+  for (const char* text : {"allgather", "neighbourhoods(3)", "hybrid(2, 3)"}) {
+    SCOPED_TRACE(text);
+    LoopbackMembers members(options(), shape(text), 9, 1);
+    members.run_for(100 * millisecond_ns);
+    members.kill(0);
+    members.run_for(300 * millisecond_ns);
+    for (MemberIndex i = 1; i < 9; ++i) {
+      EXPECT_EQ(newest(members, i).present, 8u) << i;
+      EXPECT_EQ(newest(members, i).leader, 1u) << i;
+      EXPECT_EQ(members[i].exchange->counters().overrun_ns_max, 0);
+    }
+    members.start(0);
+    members.run_for(300 * millisecond_ns);
+    for (MemberIndex i = 0; i < 9; ++i) {
+      EXPECT_EQ(newest(members, i).present, 9u) << i;
+      EXPECT_EQ(newest(members, i).leader, 0u) << i;
+    }
+  }
+}
+
+TEST(Exchange, WhatItsOwnerKnowsItDoesNotHaveToFindOut) {
+  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  members.run_for(100 * millisecond_ns);
+  members.kill(3);
+  for (MemberIndex i = 0; i < 9; ++i) members.tell(i, 3, false);
+  members.run_for(21 * millisecond_ns);
+  EXPECT_EQ(newest(members, 0).present, 8u);
+}
+
+TEST(Exchange, AMemberThatPublishesNothingIsPresentWithoutAValue) {
+  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 4, 1);
+  members[2].publishes.reset();
+  members.run_for(100 * millisecond_ns);
+  const View& view = newest(members, 1);
+  EXPECT_EQ(view.present, 4u);
+  EXPECT_TRUE(view.entries[2].present);
+  EXPECT_FALSE(view.entries[2].has_value);
+  EXPECT_GT(members[2].exchange->counters().without_value, 0u);
+}
+
+TEST(Exchange, RecordsOfAnySizeTravel) {
+  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 5, 1);
+  const std::size_t sizes[] = {0, 8, 13, 4096, record_bytes_max};
+  for (MemberIndex i = 0; i < 5; ++i) members.publish(i, std::vector<std::byte>(sizes[i], std::byte{7}));
+  members.run_for(60 * millisecond_ns);
+  for (MemberIndex of = 0; of < 5; ++of) {
+    EXPECT_EQ(newest(members, 4).entries[of].record.bytes.size(), sizes[of]);
+    EXPECT_TRUE(newest(members, 4).entries[of].has_value);
+  }
+}
+
+ExchangeOptions with_reductions(bool entries) {
+  ExchangeOptions all = options();
+  auto schema = std::make_shared<Schema>();
+  schema->name = "load";
+  schema->fields = {{"power", FieldType::f64}, {"jobs", FieldType::u64}};
+  for (const char* text : {"sum(power)", "min(power)", "max(power)", "mean(power)", "sum(jobs)", "top(jobs, 3)", "histogram(power, 0, 100, 4)"})
+    all.reductions.push_back(*parse_reduction(text, *schema));
+  all.schema = schema;
+  all.entries = entries;
+  return all;
+}
+
+std::vector<std::byte> load_record(double power, std::uint64_t jobs) {
+  std::vector<std::byte> record(16);
+  store(record.data(), power);
+  store(record.data() + 8, jobs);
+  return record;
+}
+
+TEST(Exchange, FiguresAreReducedOnTheWay) {
+  for (const bool entries : {true, false})
+    for (const char* text : {"allgather", "neighbourhoods(3)", "hybrid(2, 3)"}) {
+      SCOPED_TRACE(text);
+      LoopbackMembers members(with_reductions(entries), shape(text), 9, 1);
+      for (MemberIndex i = 0; i < 9; ++i) members.publish(i, load_record(10.0 * i, 100 + i));
+      members.run_for(100 * millisecond_ns);
+      for (const MemberIndex i : {0, 5, 8}) {
+        const View& view = newest(members, i);
+        EXPECT_EQ(view.present, 9u);
+        ASSERT_TRUE(view.reduced);
+        EXPECT_EQ(view.reduced_members, 9u);
+        const auto& reductions = members[i].exchange->options().reductions;
+        EXPECT_DOUBLE_EQ(view.reduced->value(0, reductions[0]), 360);
+        EXPECT_DOUBLE_EQ(view.reduced->value(1, reductions[1]), 0);
+        EXPECT_DOUBLE_EQ(view.reduced->value(2, reductions[2]), 80);
+        EXPECT_DOUBLE_EQ(view.reduced->value(3, reductions[3]), 40);
+        EXPECT_EQ(static_cast<std::uint64_t>(view.reduced->figure(4).whole), 936u);
+        ASSERT_EQ(view.reduced->figure(5).top.size(), 3u);
+        EXPECT_EQ(view.reduced->figure(5).top[0].member, 8u);
+        EXPECT_EQ(view.reduced->figure(6).bins, (std::vector<std::uint64_t>{3, 2, 3, 1}));
+      }
+    }
+}
+
+TEST(Exchange, FiguresOfAPartialRoundSayOfHowMany) {
+  LoopbackMembers members(with_reductions(false), shape("neighbourhoods(3)"), 9, 1);
+  for (MemberIndex i = 0; i < 9; ++i) members.publish(i, load_record(1, 1));
+  members.run_for(100 * millisecond_ns);
+  members.kill(8);
+  members.run_for(200 * millisecond_ns);
+  EXPECT_EQ(newest(members, 0).reduced_members, 8u);
+  EXPECT_EQ(newest(members, 0).expected, 9u);
+  EXPECT_DOUBLE_EQ(newest(members, 0).reduced->value(0, members[0].exchange->options().reductions[0]), 8);
+}
+
+TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
+  ExchangeOptions granting = options();
+  granting.grants = GrantOptions{.total = 90, .lease_ns = 200 * millisecond_ns, .ttl_ns = 100 * millisecond_ns};
+  LoopbackMembers members(granting, shape("neighbourhoods(3)"), 9, 1);
+  for (MemberIndex leader = 0; leader < 9; ++leader)
+    for (MemberIndex i = 0; i < 9; ++i) members[leader].exchange->grants()->wish(i, 10);
+  const auto held = [&](MemberIndex i) { return members[i].exchange->grants()->held(LoopbackMembers::local(members[i], members.now())).amount; };
+  members.run_for(second_ns);
+  for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
+  members.kill(0);
+  members.run_for(110 * millisecond_ns);
+  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 0u) << i;  // nobody may grant yet
+  members.run_for(second_ns);
+  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
+  EXPECT_EQ(members[5].exchange->grants()->leader(), 1u);
+}
+
+TEST(Exchange, ParcelsThatMakeNoSenseAreRefusedAndChangeNothing) {
+  LoopbackMembers members(options(), shape("allgather"), 3, 1);
+  members.run_for(50 * millisecond_ns);
+  Exchange& exchange = *members[0].exchange;
+  ParcelHeader good{};
+  good.kind = ParcelKind::across;
+  good.tag = tag_of("load");
+  good.fingerprint = exchange.topology().fingerprint();
+  good.epoch = exchange.epoch();
+  good.from = 1;
+  good.node = exchange.topology().leaf(1);
+  good.grant_leader = nobody;
+  const auto post = [&](const ParcelHeader& header, std::optional<EntryRow> row = {}) {
+    ParcelWriter writer(header);
+    if (row) writer.add_entry(*row, {});
+    ExchangeEffects effects;
+    return exchange.on_parcel(writer.finish(), members.now(), effects);
+  };
+  EXPECT_TRUE(post(good));
+  const auto refused = [&](auto change, std::string_view why) {
+    ParcelHeader bad = good;
+    change(bad);
+    const Status status = post(bad);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr(why));
+  };
+  const std::uint64_t epoch = exchange.epoch();
+  refused([](ParcelHeader& h) { h.tag ^= 1; }, "another exchange");
+  refused([](ParcelHeader& h) { h.fingerprint ^= 1; }, "another tree");
+  refused([](ParcelHeader& h) { h.from = 9; }, "of member 9");
+  refused([](ParcelHeader& h) { h.from = 0; }, "of member 0");
+  refused([](ParcelHeader& h) { h.node = 1000; }, "of node 1000");
+  refused([](ParcelHeader& h) { h.node = 2; }, "cannot speak");
+  refused([](ParcelHeader& h) { h.epoch = UINT64_MAX; }, "epoch");
+  refused([](ParcelHeader& h) { h.kind = static_cast<ParcelKind>(9); }, "of kind 9");
+  refused([](ParcelHeader& h) { h.round_age_ns = -1; }, "-1 ns old");
+  EXPECT_FALSE(post(good, EntryRow{7, no_value, 1, 0}));
+  EXPECT_FALSE(post(good, EntryRow{2, no_value, good.epoch + 1, 0}));
+  EXPECT_EQ(exchange.epoch(), epoch);
+  EXPECT_EQ(exchange.counters().refused, 11u);
+}
+
+TEST(Exchange, OptionsThatCannotWorkAreNamed) {
+  const auto wrong = [](auto change) {
+    ExchangeOptions bad = options();
+    change(bad);
+    const Status status = check(bad);
+    EXPECT_FALSE(status);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_TRUE(check(options()));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.name.clear(); }), HasSubstr("name"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.deadline_ns = 2 * o.interval_ns; }), HasSubstr("longer than the interval"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.deadline_ns = 0; }), HasSubstr("deadline"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.entries = false; }), HasSubstr("neither"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.record_bytes = record_bytes_max + 1; }), HasSubstr("records"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.reductions.resize(1); }), HasSubstr("schema"));
+}
+
+}  // namespace
+}  // namespace offpath::exchange

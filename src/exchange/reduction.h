@@ -1,0 +1,83 @@
+// Figures over the members' records, computed on the way: each node of the tree merges those of its parts, so what travels does
+// not grow with the members.
+//
+//   sum(F) min(F) max(F) mean(F)    of one field
+//   top(F, K)                       the K largest values and whose they are
+//   histogram(F, LOW, HIGH, N)      N bins of equal width; what is outside counts in the first or last one
+//
+// A record is 8 bytes for each field of its schema, in their order; behind them may be presence bits (u64 for each 64 fields). A
+// field that is not present, and an f64 that is NaN, takes no part.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "exchange/schema.h"
+#include "exchange/topology.h"
+
+namespace offpath::exchange {
+
+struct Reduction {
+  enum class Kind : std::uint8_t { sum, min, max, mean, top, histogram };
+  Kind kind = Kind::sum;
+  std::uint32_t field = 0;
+  std::uint32_t count = 0;       // of top and histogram
+  double low = 0, high = 0;      // of histogram
+  FieldType type = FieldType::f64;
+  std::string text{};            // as it was written
+};
+inline constexpr std::uint32_t top_max = 1024, bins_max = 4096;
+inline constexpr std::size_t reductions_max = 64;
+
+// Against the schema: an unknown field's error names those there are.
+[[nodiscard]] Result<Reduction> parse_reduction(std::string_view text, const Schema& schema);
+
+// Is it a record of this schema? The error names both lengths.
+[[nodiscard]] Status check_record(Bytes record, const Schema& schema);
+
+// What the reductions of an exchange come to for some members. Integers are summed exactly (128 bits); f64 sums depend on the order
+// in their last digits, as sums do.
+class Reduced {
+ public:
+  Reduced() = default;
+  explicit Reduced(std::span<const Reduction> reductions) { reset(reductions); }
+  void reset(std::span<const Reduction> reductions);
+
+  void add(MemberIndex member, Bytes record, std::span<const Reduction> reductions, std::size_t fields);
+  void count_member() { ++members_; }  // one without a record
+  void merge(const Reduced& other, std::span<const Reduction> reductions);
+  [[nodiscard]] std::uint32_t members() const noexcept { return members_; }
+
+  struct Ranked {
+    double value;
+    MemberIndex member;
+  };
+  struct Figure {
+    std::uint64_t count = 0;  // members whose field was present
+    double sum = 0, min = 0, max = 0;
+    __int128 whole = 0;       // the sum of integers
+    std::int64_t least = 0, most = 0;    // of i64; of u64 as bits
+    std::vector<Ranked> top{};           // the largest first; of equal ones the lower member
+    std::vector<std::uint64_t> bins{};
+  };
+  [[nodiscard]] const Figure& figure(std::size_t i) const noexcept { return figures_[i]; }
+  // The one number of sum, min, max and mean; NaN where nobody had a value.
+  [[nodiscard]] double value(std::size_t i, const Reduction& reduction) const noexcept;
+
+  void encode(std::vector<std::byte>& to) const;
+  // Whatever does not fit the reductions is Error::protocol.
+  [[nodiscard]] static Result<Reduced> decode(Bytes bytes, std::span<const Reduction> reductions);
+
+ private:
+  static void rank(Figure& figure, Ranked ranked, std::uint32_t count);
+
+  std::uint32_t members_ = 0;
+  std::vector<Figure> figures_;
+};
+
+}  // namespace offpath::exchange
