@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ._native import Channel
+from .gauges import Gauge, Gauges
 from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
 from .tracks import Tracks
@@ -129,6 +131,14 @@ class Session:
             rank=rank,
             compression=compression,
         )
+
+    def gauges(self, name: str, gauges: Iterable[Gauge | str]) -> Gauges:
+        """Values of this program that the agent reads from its memory, for its metrics and for other agents.
+
+        >>> steps = session.gauges("solver", ["residual", offpath.Gauge("steps", "u64", "counter")])
+        >>> steps["residual"] = 1e-6
+        """
+        return Gauges(self._native, name, gauges)
 
     def pool(self, name: str) -> Pool:
         """A pool of the agent's by its name, such as ``local:/particles``."""
