@@ -64,6 +64,7 @@ struct Release {
   void operator()(ofp_frame* frame) const noexcept { ofp_frame_release(frame); }
   void operator()(ofp_listing* listing) const noexcept { ofp_listing_free(listing); }
   void operator()(ofp_want* want) const noexcept { ofp_want_free(want); }
+  void operator()(ofp_gauges* want) const noexcept { ofp_gauges_close(want); }
 };
 template <class Handle>
 using Owned = std::unique_ptr<Handle, Release>;
