@@ -7,7 +7,7 @@ namespace offpath::exchange {
 
 namespace {
 
-constexpr TimeNs retry_min_ns = 200 * microsecond_ns;
+constexpr TimeNs retry_min_ns = millisecond_ns;  // a busy host answers late more often than datagrams are lost
 constexpr std::uint32_t schema_bytes_max = 1 << 20;
 constexpr std::uint32_t chunk_bytes = 1400;  // of an answer: what a frame of Ethernet carries
 
