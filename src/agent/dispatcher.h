@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "channel/agent_end.h"
 #include "exchange/exchange_service.h"
+#include "exchange/gauges.h"
 #include "group/group.h"
 #include "mover/mover.h"
 #include "plugin/call.h"
@@ -33,6 +34,8 @@ struct DispatcherOptions {
   channel::AgentEndOptions channels;
   std::vector<exchange::ExchangeSettings> exchanges;
   std::uint64_t nonce = 0;  // random for each process
+  TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
+  std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
@@ -105,6 +108,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
   [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
+  [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -153,6 +157,7 @@ class Dispatcher final : public channel::AgentEvents {
   void carry_out(group::TableEffects& effects);
   void carry_out(exchange::ServiceEffects& effects);
   void tell_exchanges(TimeNs now);
+  void carry_out(exchange::GaugeEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
   [[nodiscard]] std::uint64_t memory_wanted() const;
@@ -167,6 +172,8 @@ class Dispatcher final : public channel::AgentEvents {
   exchange::ExchangeService exchanges_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
+  exchange::Gauges gauges_;
+  exchange::GaugeEffects gauge_effects_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
   std::map<std::uint64_t, Member> members_;

@@ -327,6 +327,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::peer_query: case EntryKind::peer_query_next: case EntryKind::peer_cancel:
     case EntryKind::exchange_open: case EntryKind::exchange_info: case EntryKind::exchange_wait: case EntryKind::exchange_grant:
     case EntryKind::exchange_close: case EntryKind::peer_exchange:
+    case EntryKind::gauges_open: case EntryKind::gauges_close:
       events_.on_request(*this, entry, now);
       return {};
   }
