@@ -68,9 +68,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
       pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
-      queries_(options.queries, buffers_,
-               pools_),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       mover_(options.mover, buffers_, stores_) {}
 

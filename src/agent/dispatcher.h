@@ -19,6 +19,7 @@
 #include "pool/pools.h"
 #include "pool/query_service.h"
 #include "sift/sift_service.h"
+#include "sift/track_queries.h"
 
 namespace offpath::agent {
 
@@ -155,8 +156,9 @@ class Dispatcher final : public channel::AgentEvents {
   StartJob start_job_;
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::Pools pools_;
-  pool::QueryService queries_;
   sift::SiftService sifts_;
+  sift::TrackQueries track_queries_{pools_, sifts_};
+  pool::QueryService queries_;
   pool::ComputeService computes_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
