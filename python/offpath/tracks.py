@@ -117,7 +117,9 @@ class Tracks:
                 raise Timeout(f"{timeout} seconds were over before all of {len(identifiers)} tracks were there")
             yield from self._answer(pc.field(self.key).isin(identifiers[at : at + WHOLE_MAX]), columns, left)
 
-    def _answer(self, filter: pc.Expression | None, columns: Columns | None, timeout: float | None) -> Iterator[pa.Table]:
+    def _answer(
+        self, filter: pc.Expression | None, columns: Columns | None, timeout: float | None
+    ) -> Iterator[pa.Table]:
         answer = self.session._native.pool_query(self.name, None, None, encode_query(filter, columns), timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"tracks of {self.name}").table()
