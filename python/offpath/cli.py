@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -249,6 +250,32 @@ def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
         make_console().print(shown)
         if table.num_rows > TABLE_ROWS_SHOWN:
             print(f"and {table.num_rows - TABLE_ROWS_SHOWN} more rows; --out FILE takes all of them")
+
+
+@app.command("track")
+def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
+          identifiers: Annotated[list[int] | None, typer.Argument(help="Of these particles.")] = None,
+          where: Annotated[str, typer.Option(help="Rows for which this holds, such as 'x < 0.5 and step > 100'.")] = "",
+          select: Annotated[list[str] | None, typer.Option(help="A column, or NAME=EXPRESSION; any number.")] = None,
+          first: Annotated[int | None, typer.Option(help="The first step.")] = None,
+          last: Annotated[int | None, typer.Option(help="The last step.")] = None,
+          whole: Annotated[bool, typer.Option("--whole", help="All rows of particles for which it holds.")] = False,
+          key: Annotated[str, typer.Option(help="The column with identifiers.")] = "id",
+          out: Annotated[Path | None, typer.Option(help="Write it there: .parquet, .csv, else Arrow.")] = None,
+          wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+          agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Particles through time, ordered by identifier and step: some, or the rows for which an expression holds."""
+    from .query_text import parse_query
+    from .tracks import STEP_MAX, STEP_MIN
+
+    asked = parse_query(where, select or [], [])
+    if identifiers:
+        ours = pc.field(key).isin(identifiers)
+        asked["filter"] = ours if asked["filter"] is None else asked["filter"] & ours
+    steps = (STEP_MIN if first is None else first, STEP_MAX if last is None else last)
+    with open_session(agent) as session:
+        tables = session.tracks(pool, key).select(asked["filter"], *steps, wait, columns=asked["columns"], whole=whole)
+        show_table(pa.concat_tables(tables), out, as_json)
 
 
 @pool_app.command("compute")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from .errors import NotFound
+from .errors import NotFound, Timeout
+from .expression import Columns, encode_query
 from .pool import SHORT_S, Frame
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 STEP_MIN, STEP_MAX = -(2**63), 2**63 - 1
 ASKED_MAX = 512  # identifiers of one request
+WHOLE_MAX = 4000  # whole tracks at a time; an expression has at most 4096 values
 MASK = 2**64 - 1
 
 
@@ -50,12 +54,77 @@ class Tracks:
         """One particle through time, in the order of steps. Raises NotFound."""
         return self._read(0, [identifier & MASK], first_step, last_step, timeout).table()
 
-    def tracks(self, identifiers: Iterable[int], first_step: int = STEP_MIN, last_step: int = STEP_MAX,
-               timeout: float = SHORT_S) -> pa.Table:  # fmt: skip
-        """Several particles through time, ordered by identifier and step. Those that are not there have no rows.
+    def tracks(
+        self,
+        which: Iterable[int] | pc.Expression | str,
+        first_step: int = STEP_MIN,
+        last_step: int = STEP_MAX,
+        timeout: float | None = None,
+        *,
+        columns: Columns | None = None,
+        whole: bool = False,
+    ) -> pa.Table:
+        """Several particles through time, ordered by identifier and step.
 
-        Raises NotFound if none is there.
+        ``which`` are identifiers: those that are not there have no rows, and NotFound says that none is there. Or an
+        expression over the rows (``step`` among their columns), of pyarrow or as text, as of ``select``.
+
+        >>> tracks.tracks([1, 2, 3])
+        >>> tracks.tracks((pc.field("x") < 0.5) & (pc.field("type") == 2), 100, 200, columns=["x"])
+        >>> tracks.tracks("x < 0.5", whole=True)
         """
+        if not isinstance(which, pc.Expression | str):
+            if columns is None:
+                return self._tracks_of(which, first_step, last_step, SHORT_S if timeout is None else timeout)
+            which = pc.field(self.key).isin(pa.array(sorted(set(which))))
+        found = self.select(which, first_step, last_step, timeout or 60.0, columns=columns, whole=whole)
+        return pa.concat_tables(found)
+
+    def select(
+        self,
+        filter: pc.Expression | str | None,
+        first_step: int = STEP_MIN,
+        last_step: int = STEP_MAX,
+        timeout: float | None = 60.0,
+        *,
+        columns: Columns | None = None,
+        whole: bool = False,
+    ) -> Iterator[pa.Table]:
+        """The rows of all tracks for which an expression holds, table by table, ordered by identifier and step over all
+        of them, one table at least. What was stored when it was asked for, and is in its track, is looked at.
+
+        ``filter`` is what ``Pool.query`` takes, or such as people type (``"0 <= x < 1 and type == 2"``). ``columns``
+        are names, or a dict of names to names and expressions; all are the default. ``whole``: all rows of every
+        identifier for which it holds in one of these steps, at least. ``timeout`` holds for all of it.
+
+        Members compute on as tables are taken. Raises NotFound for a pool or column that is not there, SchemaError,
+        Timeout, PeerLost with the member's name.
+        """
+        if isinstance(filter, str):
+            from .query_text import parse_expression
+
+            filter = parse_expression(filter)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        filter = within(filter, first_step, last_step)
+        if not whole:
+            yield from self._answer(filter, columns, timeout)
+            return
+        found = [table[0].unique() for table in self._answer(filter, {"id": self.key}, timeout)]
+        identifiers = pc.unique(pa.chunked_array(found)).sort()
+        for at in range(0, max(len(identifiers), 1), WHOLE_MAX):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise Timeout(f"{timeout} seconds were over before all of {len(identifiers)} tracks were there")
+            yield from self._answer(pc.field(self.key).isin(identifiers[at : at + WHOLE_MAX]), columns, left)
+
+    def _answer(
+        self, filter: pc.Expression | None, columns: Columns | None, timeout: float | None
+    ) -> Iterator[pa.Table]:
+        answer = self.session._native.pool_query(self.name, None, None, encode_query(filter, columns), timeout)
+        while (native := answer.next()) is not None:
+            yield Frame(native, f"tracks of {self.name}").table()
+
+    def _tracks_of(self, identifiers: Iterable[int], first_step: int, last_step: int, timeout: float) -> pa.Table:
         elements = self.elements
         asked: dict[int, list[int]] = {}
         for identifier in sorted({each & MASK for each in identifiers}):
@@ -128,3 +197,16 @@ class Tracks:
 
     def __repr__(self) -> str:
         return f"<Tracks {self.name}>"
+
+
+def within(filter: pc.Expression | None, first_step: int, last_step: int) -> pc.Expression | None:
+    """The same for these steps only. Agents see the bounds, and read nothing else."""
+    parts = [] if filter is None else [filter]
+    if first_step > STEP_MIN:
+        parts.append(pc.field("step") >= first_step)
+    if last_step < STEP_MAX:
+        parts.append(pc.field("step") <= last_step)
+    made = None
+    for part in parts:
+        made = part if made is None else made & part
+    return made

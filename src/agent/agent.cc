@@ -180,8 +180,13 @@ Status Agent::change_keys(const AgentSettings& settings) {
   changed.tls_key_file = settings.tls_key_file;
   OFP_TRY(check_exposure(changed));  // no address may lose what it needs
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting));
+  std::optional<std::string> token;
+  if (flight_ && settings.flight) {
+    OFP_ASSIGN(token, read_token(settings.flight->token_file));
+  }
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   acceptor_->set_policy(policy_);
+  if (token) flight_->change_token(std::move(*token));
   settings_ = std::move(changed);
   return {};
 }

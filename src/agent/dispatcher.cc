@@ -70,9 +70,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
       pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
-      queries_(options.queries, buffers_,
-               pools_),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock),
       mover_(options.mover, buffers_, stores_),
@@ -440,17 +439,12 @@ void Dispatcher::carry_out(exchange::GaugeEffects& effects) {
 
 // ---- asked otherwise
 
-Result<std::vector<pool::QuerySource>> Dispatcher::choose(const std::string& pool, std::string_view row_glob,
-                                                          std::string_view column_glob, uid_t user) {
-  return pools_.choose(pool, row_glob, column_glob, user);
-}
-
 void Dispatcher::put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done) {
-  auto admitted = pools_.admit(place.pool, place.user, effects_);
+  auto admitted = stores_.admit(place.pool, place.user, effects_);
   if (!admitted) return done(tl::unexpected(std::move(admitted).error()));
   place.pool = std::move(*admitted);
   const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
-  const auto stored = pools_.put(place, std::move(frame), token, now, effects_);
+  const auto stored = stores_.put(place, std::move(frame), token, now, effects_);
   if (stored && *stored == mover::Stored::later) putting_.emplace(token, std::move(done));
   else done(stored ? Status{} : tl::unexpected(stored.error()));
   carry_out(now);  // it may have been waited for
@@ -462,9 +456,45 @@ void Dispatcher::on_stored(std::uint64_t token, Status status, TimeNs now) {
   if (const auto node = putting_.extract(token)) node.mapped()(std::move(status));
 }
 
-Result<std::uint64_t> Dispatcher::drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
-                                       uid_t user) {
-  return pools_.drop(pool, row_glob, column_glob, user);
+std::uint64_t Dispatcher::open_own(uid_t user) {
+  const std::uint64_t number = next_channel_++;
+  own_.open(number);
+  pools_.on_channel_open(number, user);
+  sifts_.on_channel_open(number, user);
+  queries_.on_channel_open(number, user);
+  return number;
+}
+
+void Dispatcher::close_own(std::uint64_t channel, TimeNs now) {
+  own_.close(channel);
+  pools_.on_channel_closed(channel, now, effects_);
+  sifts_.on_channel_closed(channel, now, effects_);
+  queries_.on_channel_closed(channel, now, effects_);
+  carry_out(now);
+}
+
+void Dispatcher::ask_own(std::uint64_t channel, EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
+                         OwnChannels::Replied replied) {
+  const Entry request{own_.expect(channel, std::move(body), std::move(replied)), static_cast<std::uint8_t>(kind), payload};
+  if (is_of_queries(request)) queries_.on_request(channel, request, false, now, effects_);
+  else if (is_of_sift(request)) sifts_.on_request(channel, request, false, now, effects_);
+  else pools_.on_request(channel, request, now, effects_);
+  carry_out(now);
+}
+
+bool Dispatcher::carry_out_own(mover::Effect& effect, TimeNs now) {
+  if (const auto* const pull = std::get_if<mover::PullEffect>(&effect)) {
+    if (!own_.has(pull->channel)) return false;
+    queries_.on_transfer(pull->token, own_.copy(*pull), now, effects_);
+    return true;
+  }
+  // The frame itself is what is handed over: it needs no lease.
+  if (const auto* const over = std::get_if<mover::HandOverEffect>(&effect); over != nullptr && own_.has(over->channel) && over->got.lease != 0) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::Release{over->got.lease}, payload);
+    pools_.on_request(over->channel, {0, static_cast<std::uint8_t>(EntryKind::release), payload}, now, effects_);
+  }
+  return own_.reply(effect);
 }
 
 // ---- effects
@@ -473,7 +503,7 @@ void Dispatcher::carry_out(TimeNs now) {
   // Carrying one out may cause others: they queue behind it.
   for (std::size_t i = 0; i < effects_.size(); ++i) {
     mover::Effect effect = std::move(effects_[i]);
-    carry_out(effect, now);
+    if (!carry_out_own(effect, now)) carry_out(effect, now);
   }
   effects_.clear();
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "agent/own_channels.h"
 #include "channel/agent_end.h"
 #include "exchange/exchange_service.h"
 #include "exchange/gauges.h"
@@ -21,6 +22,7 @@
 #include "pool/pools.h"
 #include "pool/query_service.h"
 #include "sift/sift_service.h"
+#include "sift/track_queries.h"
 
 namespace offpath::agent {
 
@@ -84,13 +86,15 @@ class Dispatcher final : public channel::AgentEvents {
   // Called after a channel was added or removed (a loop watches its descriptors).
   std::function<void(const channel::AgentEnd&)> on_added, on_removed;
 
-  // Of pools, for those who ask otherwise than by a channel, on the loop's thread and not from within an event.
-  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
-                                                              std::string_view column_glob, uid_t user);
+  // For parts of this agent, on the loop's thread and not from within an event.
   // The pool is made if it is not there. `done` may be called within the call, or later when all owners of the row have the object.
   void put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done);
-  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob,
-                                           uid_t user);
+  // A channel of its own for one of them, which asks as this user's programs do: list, drop, query, next of a query, release.
+  [[nodiscard]] std::uint64_t open_own(uid_t user);
+  void close_own(std::uint64_t channel, TimeNs now);
+  // `replied` may be called within the call; never after close_own. `body` is what the request names as bytes to be pulled.
+  void ask_own(std::uint64_t channel, wire::EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
+               OwnChannels::Replied replied);
   [[nodiscard]] const std::shared_ptr<mover::BufferCache>& shared_buffers() const noexcept { return buffers_; }
 
   struct ChannelStatus {
@@ -147,6 +151,7 @@ class Dispatcher final : public channel::AgentEvents {
     mover::Client client;
   };
   void carry_out(TimeNs now);
+  [[nodiscard]] bool carry_out_own(mover::Effect& effect, TimeNs now);
   void carry_out(mover::Effect& effect, TimeNs now);
   [[nodiscard]] bool is_member(const channel::AgentEnd& channel) const;
   void ask_group(channel::AgentEnd& channel, const channel::Entry& request);
@@ -166,8 +171,9 @@ class Dispatcher final : public channel::AgentEvents {
   StartJob start_job_;
   std::shared_ptr<mover::BufferCache> buffers_;
   pool::Pools pools_;
-  pool::QueryService queries_;
   sift::SiftService sifts_;
+  sift::TrackQueries track_queries_{pools_, sifts_};
+  pool::QueryService queries_;
   pool::ComputeService computes_;
   exchange::ExchangeService exchanges_;
   Stores stores_{pools_, sifts_};
@@ -177,6 +183,7 @@ class Dispatcher final : public channel::AgentEvents {
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
   std::map<std::uint64_t, Member> members_;
+  OwnChannels own_;
   std::vector<std::uint64_t> closed_;
   std::map<std::uint64_t, mover::FramePtr> pushing_;  // sources of pushes under way, by token
   std::uint64_t next_channel_ = 1;

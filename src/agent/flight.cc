@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <future>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 namespace offpath::agent {
@@ -16,7 +18,6 @@ namespace {
 
 constexpr std::size_t calls_max = 256;  // on their way to the loop
 constexpr auto look = std::chrono::milliseconds(50);
-constexpr int looks_max = 200;
 constexpr std::size_t token_bytes_min = 16, token_bytes_max = 1024;
 constexpr std::size_t pem_bytes_max = 1 << 20;
 
@@ -35,6 +36,8 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max, bo
   return text;
 }
 
+}  // namespace
+
 Result<std::string> read_token(const std::string& path) {
   OFP_ASSIGN(std::string token, read_file(path, token_bytes_max, true));
   if (token.ends_with('\n')) token.pop_back();
@@ -45,8 +48,6 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
-}  // namespace
-
 class FlightEndpoint::Backend final : public pool::FlightBackend {
  public:
   Backend(loop::Loop& loop, Dispatcher& dispatcher)
@@ -56,56 +57,38 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
   }
   void close() { closed_ = true; }
 
-  Result<std::vector<std::string>> pools() override {
-    return ask<std::vector<std::string>>([this](TimeNs) -> Result<std::vector<std::string>> {
+  Result<std::vector<std::string>> pools(const Cancelled& cancelled) override {
+    return wait_for<std::vector<std::string>>(cancelled, [this](TimeNs, const Tell<std::vector<std::string>>& tell) {
       std::vector<std::string> names;
       for (const auto& pool : dispatcher_.pools().pools())
         if (pool.user == user_ || user_ == 0) names.push_back(pool.name);
-      return names;
+      for (const auto& pool : dispatcher_.sifts().pools())
+        if (pool.user == user_ || user_ == 0) names.push_back(pool.name);
+      tell(std::move(names));
     });
   }
-  Result<std::vector<pool::QuerySource>> choose(const std::string& pool, const std::string& row_glob,
-                                                const std::string& column_glob) override {
-    return ask<std::vector<pool::QuerySource>>(
-        [this, pool, row_glob, column_glob](TimeNs) { return dispatcher_.choose(pool, row_glob, column_glob, user_); });
-  }
-  Status put(const std::string& pool, const std::string& row_key, const std::string& column_key, pool::FramePtr frame) override {
-    for (const auto* key : {&pool, &row_key, &column_key})
-      if (key->size() > wire::key_bytes_max)
-        return fail(Error::too_large, "a key has {} bytes, at most {} are allowed", key->size(), wire::key_bytes_max);
-    return wait_for<void>([this, pool, row_key, column_key, frame = std::move(frame)](TimeNs now, const Tell<void>& tell) {
-      dispatcher_.put({pool, row_key, column_key, user_, 0, false}, frame, now, tell);
-    });
-  }
-  Result<std::uint64_t> drop(const std::string& pool, const std::string& row_glob, const std::string& column_glob) override {
-    return ask<std::uint64_t>(
-        [this, pool, row_glob, column_glob](TimeNs) { return dispatcher_.drop(pool, row_glob, column_glob, user_); });
-  }
+  Result<std::unique_ptr<pool::FlightCall>> open(Cancelled cancelled) override;
 
  private:
+  class Call;
   template <class T>
   using Tell = std::function<void(Result<T>)>;
-
-  template <class T>
-  Result<T> ask(std::function<Result<T>(TimeNs)> call) {
-    return wait_for<T>([call = std::move(call)](TimeNs now, const Tell<T>& tell) { tell(call(now)); });
-  }
 
   // Runs `call` on the loop, which tells the result, there and then or later. It has a place of its own, for the caller may be
   // gone by then.
   template <class T>
-  Result<T> wait_for(std::function<void(TimeNs, const Tell<T>&)> call) {
+  Result<T> wait_for(const Cancelled& cancelled, std::function<void(TimeNs, const Tell<T>&)> call) {
     const auto answer = std::make_shared<std::promise<Result<T>>>();
     std::future<Result<T>> future = answer->get_future();
     if (closed_) return fail(Error::closed, "the agent was stopped");
     const Tell<T> tell = [answer](Result<T> result) { answer->set_value(std::move(result)); };
     if (!calls_.post([tell, call = std::move(call)](TimeNs now) { call(now, tell); }))
       return fail(Error::would_block, "{} calls are waiting for the agent's loop, which is the limit", calls_max);
-    for (int looks = 0; looks < looks_max; ++looks) {
-      if (future.wait_for(look) == std::future_status::ready) return future.get();
+    while (future.wait_for(look) != std::future_status::ready) {
       if (closed_) return fail(Error::closed, "the agent was stopped");
+      if (cancelled()) return fail(Error::cancelled, "the client's time was over, or it has gone");
     }
-    return fail(Error::timeout, "the agent's loop did not answer in time");
+    return future.get();
   }
 
   Dispatcher& dispatcher_;
@@ -113,6 +96,74 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
   std::atomic<bool> closed_ = false;
   loop::Mailbox<std::function<void(TimeNs)>> calls_;
 };
+
+// A channel of its own.
+class FlightEndpoint::Backend::Call final : public pool::FlightCall {
+  using Item = pool::FrameTable::Item;
+
+ public:
+  Call(Backend& backend, Cancelled cancelled, std::uint64_t channel) : backend_(backend), cancelled_(std::move(cancelled)), channel_(channel) {}
+  ~Call() override {
+    // Others' calls may fill the mailbox for a moment; what is under way would go on for nobody.
+    while (!backend_.closed_ && !backend_.calls_.post([&dispatcher = backend_.dispatcher_, channel = channel_](TimeNs now) { dispatcher.close_own(channel, now); }))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  Result<std::vector<Item>> list(const std::string& pool, const std::string& row_glob, const std::string& column_glob) override {
+    std::vector<Item> items;
+    for (bool more = true; more;) {
+      OFP_ASSIGN(OwnChannels::Reply page, ask(wire::EntryKind::pool_list, wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
+      more = page.more && !page.items.empty();
+      items.insert(items.end(), std::make_move_iterator(page.items.begin()), std::make_move_iterator(page.items.end()));
+    }
+    return items;
+  }
+  Status query(const std::string& pool, const std::string& row_glob, const std::string& column_glob, const pool::Query& query) override {
+    std::vector<std::byte> bytes = encode(query);
+    wire::PoolQuery asked{pool, row_glob, column_glob, -1, {}};
+    asked.query.length = bytes.size();
+    OFP_ASSIGN(const OwnChannels::Reply begun, ask(wire::EntryKind::pool_query, asked, std::move(bytes)));
+    answer_ = begun.done;
+    index_ = 0;
+    return {};
+  }
+  Result<pool::FramePtr> next() override {
+    OFP_ASSIGN(OwnChannels::Reply reply, ask(wire::EntryKind::query_next, wire::QueryNext{answer_, index_++}));
+    return std::move(reply.frame);
+  }
+  Result<std::uint64_t> drop(const std::string& pool, const std::string& row_glob, const std::string& column_glob) override {
+    OFP_ASSIGN(const OwnChannels::Reply reply, ask(wire::EntryKind::pool_drop, wire::PoolDrop{pool, row_glob, column_glob}));
+    return reply.done;
+  }
+  Status put(const std::string& pool, const std::string& row_key, const std::string& column_key, pool::FramePtr frame) override {
+    for (const auto* key : {&row_key, &column_key})
+      if (key->size() > wire::key_bytes_max)
+        return fail(Error::too_large, "a key has {} bytes, at most {} are allowed", key->size(), wire::key_bytes_max);
+    return backend_.wait_for<void>(cancelled_, [&dispatcher = backend_.dispatcher_, user = backend_.user_, pool, row_key, column_key,
+                                                frame = std::move(frame)](TimeNs now, const Tell<void>& tell) {
+      dispatcher.put({pool, row_key, column_key, user, 0, false}, frame, now, tell);
+    });
+  }
+
+ private:
+  template <class Message>
+  Result<OwnChannels::Reply> ask(wire::EntryKind kind, const Message& message, std::vector<std::byte> body = {}) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    return backend_.wait_for<OwnChannels::Reply>(
+        cancelled_, [&dispatcher = backend_.dispatcher_, channel = channel_, kind, payload = std::move(payload), body = std::move(body)](
+                        TimeNs now, const Tell<OwnChannels::Reply>& tell) mutable { dispatcher.ask_own(channel, kind, payload, std::move(body), now, tell); });
+  }
+
+  Backend& backend_;
+  Cancelled cancelled_;
+  std::uint64_t channel_, answer_ = 0, index_ = 0;
+};
+
+Result<std::unique_ptr<pool::FlightCall>> FlightEndpoint::Backend::open(Cancelled cancelled) {
+  OFP_ASSIGN(const std::uint64_t channel, wait_for<std::uint64_t>(cancelled, [this](TimeNs, const Tell<std::uint64_t>& tell) { tell(dispatcher_.open_own(user_)); }));
+  return std::make_unique<Call>(*this, std::move(cancelled), channel);
+}
 
 FlightEndpoint::FlightEndpoint(link::Address listen, std::unique_ptr<Backend> backend)
     : listen_(std::move(listen)), backend_(std::move(backend)) {}
@@ -135,13 +186,14 @@ Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettin
   flight.memory_bytes_max = options.mover.memory_bytes_max;
   flight.user = geteuid();
   flight.queries_max = settings.queries_max;
-  flight.query = options.queries.query;
   std::unique_ptr<FlightEndpoint> endpoint(
       new FlightEndpoint(settings.listen, std::make_unique<Backend>(loop, dispatcher)));
   OFP_ASSIGN(endpoint->server_, pool::FlightServer::start(std::move(flight), *endpoint->backend_, dispatcher.shared_buffers()));
   endpoint->listen_.port = endpoint->server_->port();
   return endpoint;
 }
+
+void FlightEndpoint::change_token(std::string token) { server_->change_token(std::move(token)); }
 
 std::string FlightEndpoint::text() const {
   const bool ipv6 = listen_.host.find(':') != std::string::npos;

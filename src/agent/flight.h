@@ -19,6 +19,9 @@ struct FlightSettings {
   unsigned queries_max = 2;
 };
 
+// What every call is to bring; the file is to be read by its owner alone.
+[[nodiscard]] Result<std::string> read_token(const std::string& path);
+
 // Flight's clients are one user, the agent's own: the token says no more of them.
 class FlightEndpoint {
  public:
@@ -27,6 +30,7 @@ class FlightEndpoint {
                                                                      loop::Loop& loop, Dispatcher& dispatcher);
   ~FlightEndpoint();  // on the loop's thread, when the loop has ended
   [[nodiscard]] std::string text() const;  // "grpc+tls://host:port"
+  void change_token(std::string token);    // for calls to come
 
  private:
   class Backend;

@@ -154,7 +154,7 @@ void reload(const Arguments& arguments, Agent& agent) {
   }
   set_log_level(settings->log_level);
   log(LogLevel::info,
-      "SIGHUP: log.level is {}; keys and certificate were read again, for connections to come; the rest is read at start only",
+      "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for connections and calls to come; the rest is read at start only",
       config->text("log.level"));
 }
 

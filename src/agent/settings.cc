@@ -68,7 +68,7 @@ constexpr ConfigKey keys[] = {
      "Empty: nowhere."},
     {"flight.token_file", ConfigType::text, "",
      "File with the token that every call brings as \"authorization: Bearer TOKEN\": at least 16 printable characters, readable "
-     "by its owner alone."},
+     "by its owner alone. Read again on SIGHUP."},
     {"flight.tls_certificate", ConfigType::text, "", "PEM file with the certificate of a tls endpoint of Flight."},
     {"flight.tls_key", ConfigType::text, "", "PEM file with the private key of that certificate, readable by its owner alone."},
     {"flight.queries_max", ConfigType::integer, "2", "Answers that Flight's clients read at a time.", 1, 1024},

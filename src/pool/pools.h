@@ -100,7 +100,6 @@ class Pools final : public mover::Store, public QueryMembers {
   // What a query is to read. Error::unsupported: it lies on other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user) override;
-  [[nodiscard]] Result<std::uint64_t> drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user);
 
   // ---- QueryMembers
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;

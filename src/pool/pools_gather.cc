@@ -93,13 +93,6 @@ Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::str
   return table_.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
 }
 
-Result<std::uint64_t> Pools::drop(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user) {
-  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
-  if (definition != nullptr && is_elsewhere(*definition))
-    return fail(Error::unsupported, "pool \"{}\" lies on {} members: drop from it by a program", definition->name.name, definition->members.size());
-  return drop_here(definition != nullptr ? definition->name.name : pool, user, row_glob, column_glob);
-}
-
 void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects) {
   const Gather& gather = gathers_.at(number);
   ask({Asking::Kind::gather, number, member}, EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr, 0,

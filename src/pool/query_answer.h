@@ -14,6 +14,7 @@ namespace offpath::pool {
 // What a job leaves; held by it and by its answer, whichever is there longer.
 struct StepResult {
   QueryStep step;
+  std::vector<MergeHead> heads;  // what a merge left of each
 };
 
 // One member's part of an answer.
@@ -27,12 +28,13 @@ struct QueryService::Part {
   bool own = false;
   std::uint64_t index = 0;   // of the frame that comes next
   FramePtr partial{};        // of aggregates: its answer
+  MergeHead head{};          // of rows in order: the frame of which rows are left
 };
 
 // An answer whose frames come from several members. All parts begin at once, which fixes what each of them reads; until all have,
 // nothing was given and the whole may begin anew.
 struct QueryService::Spread {
-  Query query;
+  Query query, part_query;  // what is asked, and what of each member
   QueryMembers::Spread over;
   std::vector<std::string> members_at_first;
   std::vector<std::byte> bytes;  // of the query, as members are asked
@@ -42,6 +44,10 @@ struct QueryService::Spread {
   Failure last{};
   FramePtr first;                // frame of the answer: those of other parts have its schema
   std::string first_member;
+  MergeOrder order;              // without columns: rows come by member
+  bool merging = false, merged = false;  // a job is to do it; one has given a frame
+
+  [[nodiscard]] bool ordered() const noexcept { return !order.columns.empty(); }
 
   // In the order of names, so that the same question has the same answer to the last bit.
   [[nodiscard]] std::vector<FramePtr> partials() const {

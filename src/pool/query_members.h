@@ -27,6 +27,7 @@ class QueryMembers {
     std::uint64_t view = 0;            // stands for the members
     std::vector<std::string> members;  // in the order of names
     std::uint32_t replicas = 1;        // of each row
+    std::vector<std::string> order{};  // columns by which each member's rows are ordered, and the answer's are to be
   };
   [[nodiscard]] virtual Result<std::optional<Spread>> spread(const std::string& pool) = 0;
 

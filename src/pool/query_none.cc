@@ -14,6 +14,10 @@ Result<FramePtr> combine(const Query&, const std::vector<FramePtr>&, mover::Buff
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }
 
+Result<Merged> merge(const std::vector<MergeHead>&, const MergeOrder&, std::uint64_t, mover::BufferCache&, uid_t) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
 Status same_schema(const FramePtr&, const FramePtr&) {
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }

@@ -108,6 +108,7 @@ Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QueryS
                                                  std::shared_ptr<mover::BufferCache> cache, uid_t user) {
   if (sources.empty()) return fail(Error::not_found, "there are no frames to query");
   OFP_ARROW(arrow::compute::Initialize(), "starting");
+  if (sources.front().feed) return make_fed_run(std::move(query), std::move(sources.front()), limits, std::move(threads), std::move(cache), user);
   QueryWork work;
   work.query = std::move(query);
   work.limits = limits;

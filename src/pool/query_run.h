@@ -37,9 +37,21 @@ class QueryThreads {
   virtual ~QueryThreads() = default;
 };
 
+// Frames that are made as they are read, where all of them at once would not fit memory.
+class QueryFeed {
+ public:
+  virtual ~QueryFeed() = default;
+  // Blocks: called in jobs, one at a time. The next frame, all of one schema; null at the end. There is one at least, which may be
+  // empty. It may leave out columns that `query` does not read, and rows for which its filter cannot hold.
+  [[nodiscard]] virtual Result<FramePtr> next(const Query& query) = 0;
+  // Among how many members the rows are that are put in order where the query was asked: it has a frame of each.
+  [[nodiscard]] virtual std::size_t members() const noexcept = 0;
+};
+
 struct QuerySource {
   FramePtr frame;
   std::string row_key, column_key;  // for errors
+  std::shared_ptr<QueryFeed> feed{};  // instead of a frame; then it is the only source
 };
 
 struct QueryStep {
@@ -66,6 +78,28 @@ class QueryRun {
   [[nodiscard]] virtual Result<QueryStep> step(std::stop_token stop) = 0;
   [[nodiscard]] virtual const QueryCounters& counters() const noexcept = 0;
 };
+
+// A run over what a feed gives, by runs over as many of its frames as a step may hold.
+[[nodiscard]] std::unique_ptr<QueryRun> make_fed_run(Query query, QuerySource source, const QueryLimits& limits,
+                                                     std::shared_ptr<QueryThreads> threads, std::shared_ptr<mover::BufferCache> cache, uid_t user);
+
+// What is left of one member's answer: rows from `row` on. It is ordered by the columns of a MergeOrder, whole numbers all of them.
+struct MergeHead {
+  FramePtr frame;
+  std::uint64_t row = 0;
+};
+struct MergeOrder {
+  std::vector<std::string> columns;
+  bool hidden = false;  // they are the last ones, and not of the answer
+};
+struct Merged {
+  std::vector<FramePtr> frames;
+  std::vector<MergeHead> heads;  // what is left of each; no frame where it is used up
+};
+// All rows that no later row of any head can come before; all of one head at least. Without rows it is one empty frame, which carries
+// the schema.
+[[nodiscard]] Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& order, std::uint64_t frame_bytes_max,
+                                   mover::BufferCache& cache, uid_t user);
 
 // The answer to a query of aggregates from partial answers of several members: one frame of one row, and partial itself if the
 // query says so.

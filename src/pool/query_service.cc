@@ -219,7 +219,9 @@ void QueryService::run_waiting(Effects& effects) {
     ++counters_.running;
     ++counters_.steps;
     std::function<Status()> run;
-    if (answer.spread) {
+    if (answer.spread && answer.spread->ordered()) {
+      run = merge_job(answer);
+    } else if (answer.spread) {
       run = [query = answer.spread->query, partials = answer.spread->partials(), cache = cache_, user = answer.user,
              result = answer.result]() -> Status {
         OFP_ASSIGN(FramePtr combined, combine(query, partials, *cache, user));
@@ -252,6 +254,10 @@ void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effect
   for (FramePtr& frame : answer.result->step.frames) {
     counters_.bytes_answered += frame->bytes;
     answer.ready.push_back(std::move(frame));
+  }
+  if (answer.spread && answer.spread->ordered()) {
+    on_merged(answer, now, effects);
+    return run_waiting(effects);
   }
   answer.finished = answer.result->step.finished;
   answer.result.reset();

@@ -94,6 +94,13 @@ class QueryService {
   void on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now, mover::Effects& effects);
   void all_begun(Answer& answer, TimeNs now, mover::Effects& effects);
   void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, mover::Effects& effects);
+
+  // query_spread_order.cc
+  static void put_in_order(Spread& spread);
+  void pump_in_order(Answer& answer, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] std::function<Status()> merge_job(const Answer& answer) const;
+  void on_merged(Answer& answer, TimeNs now, mover::Effects& effects);
+
   void give_up(Part& part, TimeNs now, mover::Effects& effects);
   void retry_spread(Answer& answer, TimeNs now, mover::Effects& effects);
 

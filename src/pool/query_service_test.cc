@@ -33,7 +33,7 @@ class FakeMembers final : public QueryMembers {
   }
   Result<std::optional<Spread>> spread(const std::string& pool) override {
     if (!pool.starts_with("hash:/")) return std::nullopt;
-    return Spread{pool, members.size(), members, replicas};
+    return Spread{pool, members.size(), members, replicas, order};
   }
   Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects&) override {
     if (part.view != view) return fail(Error::would_block, "member {} knows of others", self_);
@@ -57,6 +57,7 @@ class FakeMembers final : public QueryMembers {
 
   std::vector<std::string> members = {"a", "b", "c"};
   std::uint32_t replicas = 1;
+  std::vector<std::string> order;
   std::uint64_t view = 3;
   std::vector<QuerySource> own;
   std::deque<Asked> asked;
@@ -275,6 +276,113 @@ TEST_F(QuerySpreadTest, FramesFollowEachOtherInTheOrderOfMembers) {
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(service_.counters().open, 0u);
   EXPECT_TRUE(members_.asked.empty() && members_.cancelled.empty());
+}
+
+std::shared_ptr<arrow::RecordBatch> numbered(const std::vector<std::int64_t>& ids, const std::vector<std::int64_t>& steps, bool hidden) {
+  std::vector<double> x(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) x[i] = static_cast<double>(ids[i]) + static_cast<double>(steps[i]) / 64;
+  arrow::FieldVector fields = {arrow::field("x", arrow::float64()), arrow::field(hidden ? "order by id" : "id", arrow::int64()),
+                               arrow::field(hidden ? "order by step" : "step", arrow::int64())};
+  return arrow::RecordBatch::Make(arrow::schema(fields), static_cast<std::int64_t>(ids.size()), {array_of(x), array_of(ids), array_of(steps)});
+}
+
+// Frames of all members are at hand, and rows leave them as soon as none can come before.
+TEST_F(QuerySpreadTest, WhereMembersHaveAnOrderTheAnswerHasItToo) {
+  members_.order = {"id", "step"};
+  members_.own = {{frame_of(*numbered({-2, 2, 2, 8}, {1, 0, 3, 0}, false), *cache_), "r", "c"}};
+  Query query;
+  query.projections = {{"x", field("x")}};
+  begin(query, -1, "hash:/p");
+  const auto sent = decode_query(members_.asked.front().body);
+  ASSERT_TRUE(sent);
+  ASSERT_EQ(sent->projections.size(), 3u);
+  EXPECT_EQ(sent->projections[1].expression, field("id"));
+  run_jobs();
+  tell_begun("a");
+  tell_begun("c");
+  const std::uint64_t answer = done();
+  std::vector<double> x;
+  std::uint64_t index = 0;
+  const auto ask_next = [&] {
+    ask(EntryKind::query_next, wire::QueryNext{answer, index++});
+    run_jobs();
+  };
+  const auto take = [&] {
+    const auto* const over = only<mover::HandOverEffect>();
+    ASSERT_NE(over, nullptr);
+    arrow::io::BufferReader from(std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
+                                                                 static_cast<std::int64_t>(over->frame->bytes)));
+    const auto table = arrow::ipc::RecordBatchStreamReader::Open(&from).ValueOrDie()->ToTable().ValueOrDie();
+    EXPECT_EQ(table->num_columns(), 1);
+    const auto batch = table->CombineChunksToBatch().ValueOrDie();
+    const auto& values = static_cast<const arrow::DoubleArray&>(*batch->column(0));
+    for (std::int64_t i = 0; i < values.length(); ++i) x.push_back(values.Value(i));
+    effects_.clear();
+  };
+  ask_next();
+  tell_frame("c", frame_of(*numbered({}, {}, true), *cache_));  // nothing in it: asked for the next
+  tell_frame("a", frame_of(*numbered({-3, 1, 1}, {0, 2, 4}, true), *cache_));
+  run_jobs();
+  EXPECT_TRUE(effects_.empty());
+  tell_frame("c", frame_of(*numbered({3, 9}, {5, 6}, true), *cache_));
+  run_jobs();
+  take();
+  EXPECT_EQ(x, (std::vector<double>{-3, -2 + 1.0 / 64, 1 + 2.0 / 64, 1 + 4.0 / 64}));  // up to what a's next frame may begin with
+  ask_next();
+  tell_end("a");
+  run_jobs();
+  take();
+  ask_next();
+  tell_end("c");
+  run_jobs();
+  if (effects_.empty()) ask_next();
+  take();
+  EXPECT_TRUE(std::ranges::is_sorted(x));
+  EXPECT_EQ(x.size(), 9u);
+  ask_next();
+  EXPECT_EQ(done(), 0u);
+  EXPECT_EQ(service_.counters().open, 0u);
+}
+
+TEST_F(QuerySpreadTest, AnAnswerInOrderWithoutRowsHasItsColumnsAndALostMemberEndsIt) {
+  members_.order = {"id", "step"};
+  members_.own.clear();
+  Query query;
+  query.projections = {{"x", field("x")}};
+  begin(query, -1, "hash:/p");
+  tell_begun("a");
+  tell_begun("c", 0);
+  std::uint64_t answer = done();
+  tell_frame("a", frame_of(*numbered({}, {}, true), *cache_));
+  tell_end("a");
+  run_jobs();
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0});
+  EXPECT_EQ(rows_given(), 0u);
+  ask(EntryKind::query_next, wire::QueryNext{answer, 1});
+  EXPECT_EQ(done(), 0u);
+  begin(query, -1, "hash:/p");
+  tell_begun("a");
+  tell_begun("c");
+  answer = done();
+  tell_frame("a", frame_of(*numbered({1}, {1}, true), *cache_));
+  tell("c", EntryKind::peer_query_next, tl::unexpected(Failure{Error::peer_lost, "connection reset"}));
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0});
+  EXPECT_EQ(failure(), "member c: connection reset");
+  EXPECT_EQ(service_.counters().open, 0u);
+}
+
+TEST_F(QuerySpreadTest, RowsThatCannotBePutInOrderAreRefused) {
+  members_.order = {"id", "step"};
+  members_.own.clear();
+  begin({}, -1, "hash:/p");
+  tell_begun("a");
+  tell_begun("c", 0);
+  const std::uint64_t answer = done();
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0});
+  tell_frame("a", frame_of(*particles(3, 1), *cache_));
+  tell_end("a");
+  run_jobs();
+  EXPECT_EQ(failure(), "an answer to be put in order has not got column \"step\" once");
 }
 
 TEST_F(QuerySpreadTest, FiguresAreCombinedFromThoseOfAllThatHaveAny) {

@@ -4,6 +4,7 @@
 //      ^            | members change                  aggregates -> one partial frame of each -> combined (a job) -> one frame
 //      `-- retry ---'
 //
+// Where each member has its rows in an order, and the answer is to have it, they are merged instead (query_spread_order.cc).
 // A member that is lost ends the answer with its name: what it had read is fixed, and nobody else goes on from there.
 #include <algorithm>
 #include <utility>
@@ -33,9 +34,10 @@ void QueryService::spread(Answer& answer, Query query, QueryMembers::Spread over
   made.members_at_first = over.members;
   made.over = std::move(over);
   made.settled_at = deadline_after(now, limits_.settle_ns);
-  Query part = query;
-  part.partial = !query.aggregates.empty();
-  made.bytes = encode(part);
+  made.part_query = query;
+  made.part_query.partial = !query.aggregates.empty();
+  if (query.aggregates.empty()) put_in_order(made);
+  made.bytes = encode(made.part_query);
   made.query = std::move(query);
   begin_parts(answer, now, effects);
 }
@@ -83,9 +85,7 @@ void QueryService::begin_own_part(const Answer& answer, std::uint64_t number, Ef
   auto chosen = members_.choose_part({answer.spread->over.text, answer.row_glob, answer.column_glob, answer.user, answer.spread->over.view}, effects);
   if (!chosen) return fail_answer(part, std::move(chosen).error(), now, effects);
   if (chosen->empty()) return end(part, 0, now, effects);
-  Query query = answer.spread->query;
-  query.partial = !query.aggregates.empty();
-  run(part, std::move(query), std::move(*chosen), now, effects);
+  run(part, answer.spread->part_query, std::move(*chosen), now, effects);
 }
 
 void QueryService::on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now,
@@ -145,8 +145,10 @@ void QueryService::all_begun(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   const auto is_open = [](const Part& part) { return part.state == Part::State::open; };
   if (std::ranges::none_of(spread.parts, is_open))
-    return fail_answer(answer, {Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", answer.pool,
-                                                              answer.row_glob, answer.column_glob)},
+    return fail_answer(answer, {Error::not_found, spread.over.order.empty()
+                                                      ? fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", answer.pool,
+                                                                    answer.row_glob, answer.column_glob)
+                                                      : fmt::format("pool \"{}\" has no tracks yet", answer.pool)},
                        now, effects);
   if (spread.query.aggregates.empty()) {
     answer.begun = true;
@@ -189,6 +191,7 @@ void QueryService::fetch(Answer& answer, Part& part, TimeNs now, Effects& effect
 void QueryService::pump(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   if (answer.failure || answer.finished || answer.ready.size() >= 2) return;
+  if (spread.ordered()) return pump_in_order(answer, now, effects);
   while (spread.current < spread.parts.size() && spread.parts[spread.current].state == Part::State::over) ++spread.current;
   if (spread.current < spread.parts.size()) {
     if (spread.parts[spread.current].state == Part::State::open) fetch(answer, spread.parts[spread.current], now, effects);
@@ -219,7 +222,8 @@ void QueryService::on_part_frame(Answer& answer, Part& part, FramePtr frame, Tim
     spread.first = frame;
     spread.first_member = part.member;
   }
-  if (!says_something) return pump(answer, now, effects);
+  if (says_something && spread.ordered() && frame->rows > 0) part.head = {std::move(frame), 0};
+  if (!says_something || spread.ordered()) return pump(answer, now, effects);
   counters_.bytes_answered += frame->bytes;
   answer.ready.push_back(std::move(frame));
   if (answer.asked) serve(answer, now, effects);

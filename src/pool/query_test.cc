@@ -256,6 +256,63 @@ TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
   }
 }
 
+// Gives batches one by one, as they are asked for.
+class Feed final : public QueryFeed {
+ public:
+  Feed(std::vector<std::shared_ptr<arrow::RecordBatch>> batches, std::shared_ptr<mover::BufferCache> cache)
+      : batches_(std::move(batches)), cache_(std::move(cache)) {}
+  Result<FramePtr> next(const Query&) override { return given_ < batches_.size() ? frame_of(*batches_[given_++], *cache_) : FramePtr(); }
+  std::size_t members() const noexcept override { return 1; }
+
+ private:
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
+  std::shared_ptr<mover::BufferCache> cache_;
+  std::size_t given_ = 0;
+};
+
+TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
+  for (unsigned i = 0; i < 150; ++i) batches.push_back(particles(i % 7 == 0 ? 0 : 900, i));
+  Query rows, none, figures;
+  rows.filter = box();
+  none.filter = below("x", -1);
+  figures.filter = box();
+  figures.aggregates = {{AggregateFunction::count, "n", std::nullopt}, {AggregateFunction::mean, "vx", field("vx")}, {AggregateFunction::max, "id", field("id")}};
+  limits_.frame_bytes_max = 64 << 10;
+  limits_.step_bytes = 128 << 10;
+  for (const Query& query : {rows, none, figures}) {
+    const auto expected = ask(query, batches);
+    ASSERT_TRUE(expected) << expected.error().message;
+    auto run = QueryRun::make(query, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+    ASSERT_TRUE(run);
+    arrow::RecordBatchVector found;
+    std::vector<FramePtr> frames;
+    for (bool finished = false; !finished;) {
+      auto step = (*run)->step({});
+      ASSERT_TRUE(step) << step.error().message;
+      finished = step->finished;
+      for (const FramePtr& frame : step->frames) frames.push_back(frame);
+    }
+    for (const FramePtr& frame : frames)
+      for (const auto& batch : batch_of(*frame)) found.push_back(batch);
+    ASSERT_FALSE(found.empty());
+    const auto one = arrow::Table::FromRecordBatches(found).ValueOrDie()->CombineChunksToBatch().ValueOrDie();
+    const auto other = expected->table->CombineChunksToBatch().ValueOrDie();
+    EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6))) << one->ToString() << other->ToString();
+    EXPECT_EQ((*run)->counters().rows_read, 128u * 900u);
+    EXPECT_LT(frames.size(), 60u);  // what is left of several frames goes into one
+  }
+  // A column that is not there is said as of a frame, and a stop ends it.
+  Query missing;
+  missing.filter = below("speed", 1);
+  auto run = QueryRun::make(missing, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  ASSERT_TRUE(run);
+  EXPECT_EQ((*run)->step({}).error().code, Error::not_found);
+  run = QueryRun::make(rows, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  stop_.request_stop();
+  EXPECT_EQ((*run)->step(stop_.get_token()).error().code, Error::cancelled);
+}
+
 TEST_F(QueryTest, AllSetsOfInstructionsComputeTheSame) {
   const auto batch = particles(2048, 7);
   const auto values = [&](int column) { return batch->column_data(column)->GetValues<float>(1); };

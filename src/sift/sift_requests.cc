@@ -204,6 +204,25 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
   return {};
 }
 
+Result<std::pair<std::string, std::vector<std::string>>> SiftService::members_of(std::string_view text) {
+  OFP_ASSIGN(const Pool* const pool, find(text));
+  if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", text.substr(0, text.find('?')));
+  const std::span<const std::string> members = pool->sift->geometry().members();
+  return std::pair{pool->text, std::vector<std::string>(members.begin(), members.end())};
+}
+
+Result<SiftService::TrackSource> SiftService::track_source(std::string_view text, uid_t user, mover::Effects& effects) {
+  const bool with_options = text.find('?') != std::string_view::npos;
+  OFP_ASSIGN(const Pool* const pool, with_options ? define(text, user, effects) : existing(text, user));
+  const Geometry& geometry = pool->sift->geometry();
+  const std::uint32_t stage = pool->settings.track_stage();
+  std::vector<std::uint64_t> elements;  // an element's number is the low bits of its identifiers, so it stands for one of them
+  for (std::uint32_t element = 0; element < pool->settings.elements(stage); ++element)
+    if (geometry.owner_name({stage, element}, 0) == self_) elements.push_back(element);
+  const std::size_t members = geometry.members().size();
+  return TrackSource{pool->text, members, pool->sift->tracks(elements), {buffers_, pool->user}};
+}
+
 Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));

@@ -67,6 +67,17 @@ class SiftService {
   [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
   void on_memory_freed(TimeNs now, mover::Effects& effects) { pull_waiting(now, effects); }
 
+  // ---- queries (track_queries.h)
+  struct TrackSource {
+    std::string text;
+    std::size_t members;
+    TrackSnapshot snapshot;  // of the elements that this member answers for
+    FrameMemory memory;
+  };
+  // By its name alone, or, as another member says it, with all that makes it.
+  [[nodiscard]] Result<TrackSource> track_source(std::string_view text, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<std::pair<std::string, std::vector<std::string>>> members_of(std::string_view text);
+
   struct PoolStatus {
     std::string name, text;
     uid_t user;

@@ -81,12 +81,17 @@ Result<FramePtr> TrackReader::next(const FrameMemory& memory) {
   return frame;
 }
 
-Result<FramePtr> TrackReader::answer(std::span<const Stretch> stretches, std::uint64_t rows, const FrameMemory& memory) const {
+Result<FramePtr> TrackReader::answer(std::span<const Stretch> stretches, std::uint64_t rows, const FrameMemory& memory) {
   const RowForm& form = *snapshot_.form()->rows;
-  OFP_ASSIGN(RowForm::Made made, snapshot_.form()->answers->make_frame(rows, memory));
+  if (query_.columns && some_columns_ == nullptr) {
+    OFP_ASSIGN(some_columns_, snapshot_.form()->answers_of(*query_.columns));
+  }
+  const RowForm& answers = query_.columns ? *some_columns_ : *snapshot_.form()->answers;
+  OFP_ASSIGN(RowForm::Made made, answers.make_frame(rows, memory));
   copy_steps(stretches, made.columns[0]);
-  for (std::size_t column = 0; column < form.widths().size(); ++column) {
-    std::byte* to = made.columns[column + 1];
+  for (std::size_t place = 1; place < made.columns.size(); ++place) {
+    const std::size_t column = query_.columns ? (*query_.columns)[place - 1] : place - 1;
+    std::byte* to = made.columns[place];
     if (column != form.key_column()) {
       copy_column(stretches, column, form.widths()[column], to);
       continue;

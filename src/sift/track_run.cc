@@ -15,6 +15,13 @@ Result<std::shared_ptr<const TrackForm>> TrackForm::make(const frame::Schema& sc
   return made;
 }
 
+Result<std::shared_ptr<const RowForm>> TrackForm::answers_of(const std::vector<std::uint32_t>& columns) const {
+  frame::Schema some = answers->schema();
+  some.fields.erase(some.fields.begin() + 1, some.fields.end());
+  for (const std::uint32_t column : columns) some.fields.push_back(rows->schema().fields[column]);
+  return RowForm::make(some, rows->key_name());
+}
+
 Result<std::shared_ptr<const TrackForm>> TrackForm::of_frame(Bytes bytes, std::string_view key) {
   OFP_ASSIGN(const frame::FrameView parsed, frame::parse_frame(bytes));
   OFP_ASSIGN(const frame::Schema schema, frame::read_schema(bytes, parsed));

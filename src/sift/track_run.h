@@ -24,6 +24,8 @@ struct TrackForm {
 
   [[nodiscard]] static Result<std::shared_ptr<const TrackForm>> of_frame(Bytes frame, std::string_view key);
   [[nodiscard]] static Result<std::shared_ptr<const TrackForm>> make(const frame::Schema& schema, std::string_view key);
+  // `step` and some of the columns, in their order.
+  [[nodiscard]] Result<std::shared_ptr<const RowForm>> answers_of(const std::vector<std::uint32_t>& columns) const;
 };
 
 // Identifiers as numbers whose order is theirs, signed or not; and back to the bytes of the column.

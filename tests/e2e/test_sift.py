@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import offpath
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from agent_group import LINKS, PATIENCE_S, Group, joined_group
@@ -163,3 +164,95 @@ def test_misuse_is_named(group: Group) -> None:
             stream.send({"id": np.arange(3), "y": np.zeros(3, np.float32)}, key="step0").wait_stored(PATIENCE_S)
         with pytest.raises(offpath.Exists, match="is there already"):
             session.stream("third", SCHEMA, rows_max=10, pool="sift:/m?key=id&fanout=8")
+
+
+def rows_of(table: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(table["id"].to_pylist(), table["step"].to_pylist(), strict=True))
+
+
+def test_tracks_by_an_expression_are_a_filter_over_the_plain_sort(group: Group) -> None:
+    sessions = [group.connect(name) for name in NAMES]
+    try:
+        send_steps(sessions, range(STEPS))
+        tracks = sessions[1].tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        ids, steps = np.repeat(np.arange(ATOMS), STEPS), np.tile(np.arange(STEPS), ATOMS)
+        x, kind = ids + steps / 1024, ids % 3
+
+        def expect(table: pa.Table, keep: np.ndarray) -> None:
+            assert rows_of(table) == list(zip(ids[keep].tolist(), steps[keep].tolist(), strict=True))
+
+        expect(tracks.tracks((pc.field("x") < 1000.5) & (pc.field("type") == 2)), (x < 1000.5) & (kind == 2))
+        expect(tracks.tracks("step == 7 and x >= 5000"), (steps == 7) & (x >= 5000))
+        expect(tracks.tracks("type == 1", 3, 5), (kind == 1) & (steps >= 3) & (steps <= 5))
+        expect(tracks.tracks("id in (17, 4711, 99999) and step > 9"), np.isin(ids, (17, 4711)) & (steps > 9))
+        assert_sorted_tracks(pa.concat_tables(tracks.select(None)), STEPS)
+        # Columns that the order needs are not in the answer unless they are asked for.
+        table = tracks.tracks("type == 0", 2, 2, columns={"twice": pc.field("x") * 2})
+        assert table.column_names == ["twice"]
+        assert table["twice"].to_pylist() == (2 * x[(kind == 0) & (steps == 2)]).tolist()
+        assert tracks.tracks([5, 3], columns=["step", "id"]).column_names == ["step", "id"]
+        # Whole tracks of those for which it holds once.
+        inside = np.unique(ids[(x > 5990.002) & (steps < 4)])
+        expect(tracks.tracks("x > 5990.002", last_step=3, whole=True), np.isin(ids, inside))
+        none = tracks.tracks("x < 0")
+        assert none.num_rows == 0 and none.column_names == ["step", "id", "x", "type"]
+        assert tracks.tracks("x < 0", whole=True).num_rows == 0
+        asked = {"n": "count", "top": ("max", "step"), "x": ("mean", "x")}
+        figures = sessions[2].pool("sift:/tracks").query(pc.field("type") == 1, aggregates=asked).to_pylist()
+        mean = pytest.approx(x[kind == 1].mean())
+        assert figures == [{"n": int((kind == 1).sum()), "top": STEPS - 1, "x": mean}]
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_what_is_wrong_with_an_expression_over_tracks_is_said(group: Group) -> None:
+    with group.connect("a") as session:
+        tracks = session.tracks("sift:/tracks")
+        with pytest.raises(offpath.NotFound, match='there is no pool "sift:/tracks"'):
+            tracks.tracks("x < 1")
+        stream = session.stream("particles", SCHEMA, rows_max=10, pool=POOL)
+        with pytest.raises(offpath.NotFound, match="no tracks yet"):
+            tracks.tracks("x < 1")
+        stream.send(particles(0, np.arange(3)), key="step0").wait_stored(PATIENCE_S)
+        tracks.flush(PATIENCE_S)
+        with pytest.raises(offpath.NotFound, match='there is no column "speed"; there are step, id, x, type'):
+            tracks.tracks(pc.field("speed") < 1, columns=["x"])
+        with pytest.raises(offpath.SchemaError, match="the filter is of type double, not bool"):
+            tracks.tracks("x + 1")
+        with pytest.raises(offpath.Unsupported, match="no keys of row and column"):
+            session.pool("sift:/tracks").query(rows="step*")
+
+
+def test_tracks_by_an_expression_are_asked_for_while_sifting_goes_on(group: Group) -> None:
+    with group.connect("a") as writer, group.connect("b") as reader:
+        send_steps([writer], range(2))
+        tracks = reader.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        over = threading.Event()
+        seen: list[list[tuple[int, int]]] = []
+
+        def read() -> None:
+            while not over.is_set():
+                seen.append(rows_of(tracks.tracks("x < 100")))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        send_steps([writer], range(2, STEPS))
+        tracks.flush(PATIENCE_S)
+        over.set()
+        thread.join(PATIENCE_S)
+        first = {(id, step) for id in range(100) for step in (0, 1)}
+        assert seen and all(rows == sorted(set(rows)) and first <= set(rows) for rows in seen)
+        assert len(rows_of(tracks.tracks("x < 100"))) == 100 * STEPS
+
+
+def test_a_member_that_is_killed_ends_an_expression_over_tracks_with_its_name(group: Group) -> None:
+    with group.connect("a") as session:
+        send_steps([session], range(2))
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        group.running["c"].process.kill()
+        with pytest.raises(offpath.Error, match="member c"):
+            tracks.tracks("x < 100", timeout=PATIENCE_S)

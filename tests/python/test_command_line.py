@@ -122,3 +122,22 @@ def test_help_names_the_commands(run):
 
 def test_agent_passes_arguments_on(run):
     assert "offpath-agent" in run("agent", "--version")
+
+
+def test_tracks_by_identifier_and_by_an_expression(run, session, name, tmp_path):
+    schema = pa.schema([("particle", pa.int64()), ("x", pa.float64())])
+    pool = f"sift:/{name}"
+    stream = session.stream(name, schema, rows_max=10, pool=f"{pool}?key=particle&age=10ms")
+    for step in range(3):
+        stream.send({"particle": np.arange(10), "x": np.arange(10) + step / 8}, key=f"step{step}").wait_stored(5)
+    session.tracks(pool).flush(20)
+    one = json.loads(run("track", pool, 4, "--key", "particle", "--json"))
+    assert one == [{"step": step, "particle": 4, "x": 4 + step / 8} for step in range(3)]
+    found = json.loads(run("track", pool, "--where", "x > 8.1", "--first", 1, "--last", 1, "--select", "x", "--json"))
+    assert found == [{"x": 8.125}, {"x": 9.125}]
+    whole = json.loads(run("track", pool, "--where", "x == 3.125", "--whole", "--key", "particle", "--json"))
+    assert [(row["particle"], row["step"]) for row in whole] == [(3, 0), (3, 1), (3, 2)]
+    out = tmp_path / "found.parquet"
+    assert "3 rows written" in run("track", pool, 4, "--key", "particle", "--out", out)
+    assert pyarrow.parquet.read_table(out).num_rows == 3
+    assert "there is no column" in run("track", pool, "--where", "speed > 1", fails=True)
