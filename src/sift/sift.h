@@ -231,6 +231,7 @@ class Sift {
   void cover(Element& element, const Job& job, Effects& effects);
 
   // ---- sift_restore.cc: what a former life kept
+  void read_later(std::uint64_t token, const KeptName& name, TimeNs now);
   void open_record(const KeptName& name, Result<FramePtr> object, Effects& effects);
   void opened(const Job& job, const Status& status, TimeNs now, Effects& effects);
   void end_restore(TimeNs now, Effects& effects);

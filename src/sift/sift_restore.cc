@@ -53,15 +53,17 @@ void Sift::on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Eff
   if (restoring_ == nullptr) return reopened(token, std::move(object), now, effects);
   const auto reading = restoring_->reading.find(token);
   if (reading == restoring_->reading.end()) return;
-  if (!object && may_pass(object.error().code)) {
-    (void)element(reading->second.element);  // timers are of elements
-    timers_.emplace(deadline_after(now, options_.retry_max_ns), Timer{Timer::Of::read, reading->second.element, token});
-    return;
-  }
   const KeptName name = reading->second;
+  if (!object && may_pass(object.error().code)) return read_later(token, name, now);
   restoring_->reading.erase(reading);
   open_record(name, std::move(object), effects);
   if (restoring_->reading.empty() && restoring_->jobs == 0) end_restore(now, effects);
+}
+
+void Sift::read_later(std::uint64_t token, const KeptName& name, TimeNs now) {
+  (void)element(name.element);  // timers are of elements that are there
+  restoring_->reading.emplace(token, name);
+  timers_.emplace(deadline_after(now, options_.retry_max_ns), Timer{Timer::Of::read, name.element, token});
 }
 
 void Sift::open_record(const KeptName& name, Result<FramePtr> object, Effects& effects) {
@@ -98,6 +100,7 @@ void Sift::opened(const Job& job, const Status& status, TimeNs now, Effects& eff
   if (restoring_ == nullptr) return;
   --restoring_->jobs;
   if (status) restoring_->runs[job.element].push_back({job.batch->record, job.batch->run});
+  else if (may_pass(status.error().code)) read_later(next_token_++, KeptName::parse(job.name).value(), now);
   else log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, job.name, options_.self.member, status.error().message);
   if (restoring_->reading.empty() && restoring_->jobs == 0) end_restore(now, effects);
 }
