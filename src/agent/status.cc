@@ -192,14 +192,15 @@ void write_sifts(Json& json, const AgentStatus& status) {
   json.key("sifts").begin_list();
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
-    json.member("track_bytes", each.track_bytes).key("stages").begin_list();
+    json.member("track_bytes", each.track_bytes).member("kept", each.kept).member("restored", each.restored).key("stages").begin_list();
     for (const sift::StageCounters& stage : each.stages) {
       json.begin_object().member("budget_bytes", stage.budget_bytes).member("used_bytes", stage.used_bytes);
       json.member("used_bytes_peak", stage.used_bytes_peak).member("offers_waiting", stage.offers_waiting);
       json.member("outgoing", stage.outgoing).member("outgoing_bytes", stage.outgoing_bytes);
       json.member("pieces", stage.pieces_taken).member("rows", stage.rows_taken).member("repeated", stage.repeated);
       json.member("refused", stage.refused).member("splits", stage.splits).member("splits_under_pressure", stage.split_under_pressure);
-      json.member("published", stage.published).member("published_again", stage.published_again).end_object();
+      json.member("published", stage.published).member("published_again", stage.published_again);
+      json.member("pieces_restored", stage.restored).member("pieces_lost", stage.lost).end_object();
     }
     json.end_list().end_object();
   }

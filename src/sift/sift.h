@@ -51,7 +51,7 @@ struct SiftOptions {
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
-  bool kept = false;                             // `self` is the same in all lives, and restore() comes before anything else
+  bool kept = false;                             // restore() comes before anything else
 };
 
 struct StageCounters {
@@ -79,8 +79,9 @@ class Sift {
   void on_time(TimeNs now, Effects& effects);
 
   // ---- a kept pool
-  // All that is kept of this member's elements. Until is_restored() the only calls are on_read, on_job and drop.
-  void restore(const std::vector<KeptItem>& items, TimeNs now, Effects& effects);
+  // All that is kept of this member's elements, and as which life of it they publish: the same in all. Until is_restored() the only
+  // other calls are on_read, on_job, on_time and drop.
+  void restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects);
   [[nodiscard]] bool is_restored() const noexcept { return restored_; }
   void on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Effects& effects);
   void on_kept(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);

@@ -22,8 +22,9 @@ bool may_pass(Error code) noexcept {
 
 // ---- splits and runs
 
-void Sift::restore(const std::vector<KeptItem>& items, TimeNs now, Effects& effects) {
+void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects) {
   OFP_ASSERT(!restored_ && restoring_ == nullptr);
+  options_.self.incarnation = incarnation;
   restoring_ = std::make_unique<Restoring>();
   std::map<ElementId, KeptName> newest;
   std::vector<KeptName> wanted;

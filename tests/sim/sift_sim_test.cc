@@ -152,7 +152,7 @@ class World {
     std::vector<std::string> names;
     for (std::uint64_t each = 0; each < agents_count_; ++each) names.push_back(fmt::format("dpu{:03}", each));
     agent.memory = {BufferCache::make({.cached_bytes_max = 1 << 20, .huge_pages = false}), 7};
-    SiftOptions options{.settings = settings_, .self = {agent.name, kept_ ? 1 : agent.incarnation}, .memory = agent.memory};
+    SiftOptions options{.settings = settings_, .self = {agent.name, agent.incarnation}, .memory = agent.memory};
     options.kept = kept_;
     options.check_in_job_bytes = random_.chance(0.5) ? 0 : 1 << 20;
     auto made = Sift::make(options, names);
@@ -162,7 +162,7 @@ class World {
     std::vector<KeptItem> items;
     for (const auto& [name, object] : agent.store) items.push_back({name, object.bytes.size(), object.rows});
     Effects effects;
-    agent.sift->restore(items, now_, effects);
+    agent.sift->restore(1, items, now_, effects);
     carry_out(i, effects);
   }
 
