@@ -83,7 +83,8 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("puts", remote.remote_puts).member("gets", remote.remote_gets).member("bytes", remote.remote_bytes);
   json.member("served_puts", remote.served_puts).member("served_gets", remote.served_gets).member("served_bytes", remote.served_bytes);
   json.member("retries", remote.retries).member("moved_rows", remote.moved_rows);
-  json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting).end_object();
+  json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting);
+  json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves).end_object();
 }
 
 void write_channels(Json& json, const AgentStatus& status) {

@@ -78,6 +78,8 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
 
 void Pools::list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed, TimeNs now, Effects& effects) {
   now_ = now;
+  // One that this agent has not met yet is not one that has nothing, though the group says not_found as well.
+  if (!std::ranges::binary_search(alive_, member)) return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
   const std::uint64_t number = next_number_++;
   listings_.emplace(number, ListingThere{pool, row, {}, std::move(listed)});
   ask_listing(number, member, 0, effects);
