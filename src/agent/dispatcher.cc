@@ -243,6 +243,7 @@ std::uint64_t Dispatcher::memory_wanted() const {
 
 Status Dispatcher::recover(TimeNs now) {
   OFP_TRY(pools_.recover(now, effects_));
+  sifts_.recover(now, effects_);
   carry_out(now);
   return {};
 }
@@ -322,7 +323,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
   mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
-  sifts_.on_members(alive);
+  sifts_.on_members(alive, anew, effects_);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);
   tell_exchanges(now);

@@ -186,6 +186,8 @@ void add_sifts(Families& families, const AgentStatus& status) {
       sum.refused += one.refused;
       sum.splits += one.splits;
       sum.published_again += one.published_again;
+      sum.restored += one.restored;
+      sum.lost += one.lost;
     }
   }
   families.gauge("sift_pools", "Pools that are sifted, on this agent.", status.sifts.size());
@@ -200,6 +202,8 @@ void add_sifts(Families& families, const AgentStatus& status) {
     families.counter("sift_rows_total", "Rows taken.", sums[stage].rows_taken, labels);
     families.counter("sift_refused_total", "Pieces that were refused.", sums[stage].refused, labels);
     families.counter("sift_splits_total", "Elements split, in the last stage sorted.", sums[stage].splits, labels);
+    families.counter("sift_restored_pieces_total", "Pieces that were kept, and came back after a restart.", sums[stage].restored, labels);
+    families.counter("sift_lost_pieces_total", "Pieces that were kept, and could not be read back.", sums[stage].lost, labels);
     families.counter("sift_published_again_total", "Pieces sent once more, as their answer was lost.", sums[stage].published_again, labels);
   }
 }

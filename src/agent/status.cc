@@ -83,7 +83,8 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("puts", remote.remote_puts).member("gets", remote.remote_gets).member("bytes", remote.remote_bytes);
   json.member("served_puts", remote.served_puts).member("served_gets", remote.served_gets).member("served_bytes", remote.served_bytes);
   json.member("retries", remote.retries).member("moved_rows", remote.moved_rows);
-  json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting).end_object();
+  json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting);
+  json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves).end_object();
 }
 
 void write_channels(Json& json, const AgentStatus& status) {
@@ -222,14 +223,15 @@ void write_sifts(Json& json, const AgentStatus& status) {
   json.key("sifts").begin_list();
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
-    json.member("track_bytes", each.track_bytes).key("stages").begin_list();
+    json.member("track_bytes", each.track_bytes).member("kept", each.kept).member("restored", each.restored).key("stages").begin_list();
     for (const sift::StageCounters& stage : each.stages) {
       json.begin_object().member("budget_bytes", stage.budget_bytes).member("used_bytes", stage.used_bytes);
       json.member("used_bytes_peak", stage.used_bytes_peak).member("offers_waiting", stage.offers_waiting);
       json.member("outgoing", stage.outgoing).member("outgoing_bytes", stage.outgoing_bytes);
       json.member("pieces", stage.pieces_taken).member("rows", stage.rows_taken).member("repeated", stage.repeated);
       json.member("refused", stage.refused).member("splits", stage.splits).member("splits_under_pressure", stage.split_under_pressure);
-      json.member("published", stage.published).member("published_again", stage.published_again).end_object();
+      json.member("published", stage.published).member("published_again", stage.published_again);
+      json.member("pieces_restored", stage.restored).member("pieces_lost", stage.lost).end_object();
     }
     json.end_list().end_object();
   }

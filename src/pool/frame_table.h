@@ -153,6 +153,8 @@ class FrameTable {
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);
   // A get whose object could not be read back; without, it fails.
   std::function<void(Get get, Failure why, Effects& effects)> unreadable;
+  // The object leaves memory, if it is on disk.
+  void let_go(const std::string& pool, const Keys& keys);
   // Objects leave memory where that is full, the one that was longest unread first.
   void lighten(TimeNs now, Effects& effects);
   // Everything of pools with spill that is in memory alone is written. Blocks: at the end.

@@ -72,6 +72,13 @@ void FrameTable::evict(Pool& pool, Object& object) {
   ++freed_;
 }
 
+void FrameTable::let_go(const std::string& name, const Keys& keys) {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return;
+  const auto object = at->second.objects.find(keys);
+  if (object != at->second.objects.end() && object->second.file && !object->second.frame->unread) evict(at->second, object->second);
+}
+
 // ---- leaving memory
 
 void FrameTable::lighten(TimeNs now, Effects& effects) {

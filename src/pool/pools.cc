@@ -152,6 +152,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel: return;
+    case Asking::Kind::listing: return on_listing(asked.number, asked.member, std::move(answer), effects);
     case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
 }

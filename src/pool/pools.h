@@ -9,6 +9,7 @@
 //   what other members ask of this one                                                                                 pools_serve.cc
 //   rows whose owners change when members come and go                                                                  pools_move.cc
 //   objects on disk                                                                                                   pools_spill.cc
+//   objects of services beside this one                                                                                pools_keep.cc
 //
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
 // agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
@@ -116,6 +117,20 @@ class Pools final : public mover::Store, public QueryMembers {
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }
 
+  // ---- objects of services beside this one, in pools of their own
+  using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
+  using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
+  using ListedThere = std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
+  [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
+  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
+  void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
+  void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
+  void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
+  // `member`: who has it, if this agent has not; may be empty.
+  void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now, Effects& effects);
+  // What a member has of a row, though it may know nothing of the pool.
+  void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed, TimeNs now, Effects& effects);
+
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
@@ -178,6 +193,7 @@ class Pools final : public mover::Store, public QueryMembers {
     bool waits_for_budget = false;  // of its pool here
     TimeNs retry_at = never, deadline = never;
     Failure last{Error::timeout, "its owners did not answer in time"};
+    Kept kept{};                    // a service's: how it ended
   };
   struct RemoteGet {
     FrameTable::Get get;
@@ -205,7 +221,7 @@ class Pools final : public mover::Store, public QueryMembers {
   };
   // What was asked of a member, by the number of its token.
   struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel } kind;
+    enum class Kind { put, get, gather, deliver, cancel, listing } kind;
     std::uint64_t number;  // of the put, get or gather
     std::string member;
     FrameTable::Get get{};  // deliver: what it answers
@@ -226,6 +242,11 @@ class Pools final : public mover::Store, public QueryMembers {
   struct Listing {
     std::string pool, row_glob, column_glob;
     std::shared_ptr<std::vector<FrameTable::Item>> items;
+  };
+  struct ListingThere {  // list_at's
+    std::string pool, row;
+    std::vector<FrameTable::Item> items;
+    ListedThere listed;
   };
   struct Peer {  // a channel
     uid_t user = 0;
@@ -308,6 +329,10 @@ class Pools final : public mover::Store, public QueryMembers {
   void give_away_later(const Place& place);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
 
+  // pools_keep.cc
+  void ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects);
+  void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
+
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
@@ -328,6 +353,7 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::uint64_t, Put> puts_;
   std::map<std::uint64_t, RemoteGet> gets_;
   std::map<std::uint64_t, Gather> gathers_;
+  std::map<std::uint64_t, ListingThere> listings_;
   std::unordered_map<std::uint64_t, Asking> askings_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled

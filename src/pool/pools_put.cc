@@ -170,6 +170,9 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
   if (put.moves) moved(put, status);
+  // On disk, it is its service's whether it stays in memory.
+  if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
+  if (put.kept) put.kept(status, now_, effects);
   if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
 }
 

@@ -53,7 +53,31 @@ struct FlushedEffect {
   Status status;
 };
 
-using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect>;
+// ---- of a pool that is kept (journal.h)
+
+// The object is to be stored under the name, wherever that is, so that it survives this agent; then on_kept with the same token.
+// After a failure it may be there or not. Null: there was no memory for it, which is such a failure.
+struct KeepEffect {
+  KeepEffect(std::uint64_t of, std::string as, FramePtr what) : token(of), name(std::move(as)), object(std::move(what)) {}
+  std::uint64_t token;
+  std::string name;
+  FramePtr object;
+};
+
+// What was kept under the name is not needed any more. That it is there all the same after a restart does no harm.
+struct ForgetEffect {
+  explicit ForgetEffect(std::string what) : name(std::move(what)) {}
+  std::string name;
+};
+
+// What was found under the name is wanted, then on_read with the same token.
+struct ReadEffect {
+  ReadEffect(std::uint64_t of, std::string what) : token(of), name(std::move(what)) {}
+  std::uint64_t token;
+  std::string name;
+};
+
+using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect, KeepEffect, ForgetEffect, ReadEffect>;
 // They have constructors because clang before 16 cannot make aggregates in place.
 using Effects = std::vector<Effect>;  // filled in place (std::in_place_type): GCC 12 warns of what moving a variant does not read
 

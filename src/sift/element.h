@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,24 @@ class SourceHistory {
   static constexpr std::size_t lives_max = 4;        // whose sequences are kept
   static constexpr std::size_t forgotten_max = 64;  // lives before them, nothing of which is taken
 
-  // Fails with Error::stale for a life whose sequences were forgotten. Valid until the next call.
-  [[nodiscard]] Result<TakenSequences*> life(const Source& source);
-  // The newest flush before which everything of this source was taken.
-  std::uint64_t flushed = 0;
-
- private:
   struct Life {
     std::uint64_t incarnation;
     TakenSequences taken;
+    TakenSequences settled;  // of these, what was split and kept so; in a pool that is kept
   };
+  // Fails with Error::stale for a life whose sequences were forgotten. Valid until the next call.
+  [[nodiscard]] Result<TakenSequences*> life(const Source& source);
+  // Of a life that may be forgotten: then it is null.
+  [[nodiscard]] TakenSequences* settled(std::uint64_t incarnation) noexcept;
+  // The newest flush before which everything of this source was taken.
+  std::uint64_t flushed = 0;
+
+  // ---- its part of an element's record
+  [[nodiscard]] ElementRecord::Source record(std::uint32_t source) const;
+  // What is settled there is taken and settled here.
+  void take_up(const ElementRecord::Source& record);
+
+ private:
   std::deque<Life> lives_;
   std::deque<std::uint64_t> forgotten_;
 };
@@ -39,6 +48,8 @@ struct HeldPiece {
   std::uint64_t bytes = 0;   // of its frame
   std::uint64_t charge = 0;  // on the stage's budget
   TimeNs arrived_ns = 0;
+  std::uint64_t order = 0;   // in which the element took its pieces
+  PieceKey key{};            // of one that is kept
 };
 
 // What is being split, or sorted into the tracks. A job reads it while it runs.
@@ -48,13 +59,41 @@ struct Batch {
   std::uint64_t charge = 0;
   std::vector<Part> parts;               // the job's result
   std::shared_ptr<const TrackRun> run;   // or this, in the last stage
+
+  // ---- of a pool that is kept
+  std::uint64_t number = 0;  // of the element's splits and runs
+  ElementRecord record{};
+  bool again = false;        // its split was kept by this agent's former life: parts have their sequences already
+};
+
+// Kept, and published: its pieces stay until all its parts are answered.
+struct OpenSplit {
+  std::vector<PieceKey> pieces;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> parts;
+  std::size_t unanswered = 0;
+  std::uint64_t charge = 0;
+};
+
+// A split that a former life kept, and parts of which may not be answered. Its pieces come back one by one.
+struct Replay {
+  std::uint64_t number = 0;
+  std::vector<PieceKey> pieces;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> parts;
+  std::map<PieceKey, HeldPiece> here;
+  std::size_t missing = 0;
+};
+
+struct KeptRun {
+  std::uint64_t number = 0;
+  TakenSequences covers;
 };
 
 struct Element {
   ElementId id;
   std::deque<HeldPiece> pieces;
   std::uint64_t bytes = 0;
-  std::uint64_t taken = 0, split = 0;  // pieces since the beginning; `split` of them went on
+  std::uint64_t taken = 0;             // pieces since the beginning, which is their order
+  std::set<std::uint64_t> open;        // of these, which have not gone on
   std::shared_ptr<Batch> batch;        // while a job is at it
   bool due = false;                    // wants to be split as soon as there is room for the parts
   bool age_timer = false;
@@ -66,13 +105,21 @@ struct Element {
   std::optional<std::vector<std::string>> expected;  // members whose marks a flush waits for; computed when first needed
   struct Flush {
     std::uint64_t flush;
-    std::uint64_t pieces;  // as many have to be split before it passes
+    std::uint64_t pieces;  // all up to this one have to be split before it passes
   };
   std::deque<Flush> flushes;
   std::uint64_t newest_flush = 0;  // in `flushes`, or passed
   std::uint64_t passed = 0;
 
   TrackRuns tracks;  // of the last stage
+
+  // ---- of a pool that is kept
+  std::uint64_t number = 0;               // of the last split or run
+  std::string kept_split;                 // the name of the newest one
+  std::map<std::uint64_t, OpenSplit> splits;
+  std::deque<Replay> replays;             // oldest first; nothing else is split before them
+  std::map<const TrackRun*, KeptRun> kept_runs;
+  TakenSequences abandoned;               // runs that may have been kept although that failed: later ones cover them
 };
 
 }  // namespace offpath::sift

@@ -143,21 +143,21 @@ bool TakenSequences::can_take(std::uint64_t sequence) const noexcept {
   return later_.size() < gaps_max || sequence == upto_ + 1;
 }
 
-void TakenSequences::take(std::uint64_t sequence) {
-  if (has(sequence)) return;
-  std::uint64_t first = sequence, last = sequence;
-  auto after = later_.upper_bound(sequence);
-  if (after != later_.end() && after->first == last + 1) {
-    last = after->second;
+void TakenSequences::take(std::uint64_t first, std::uint64_t last) {
+  if (first <= upto_ + 1) return take_below(std::max(last, upto_) + 1);
+  auto after = later_.upper_bound(first);
+  if (after != later_.begin() && std::prev(after)->second + 1 >= first) --after;
+  while (after != later_.end() && after->first <= last + 1) {
+    first = std::min(first, after->first);
+    last = std::max(last, after->second);
     after = later_.erase(after);
   }
-  if (after != later_.begin())
-    if (const auto before = std::prev(after); before->second + 1 == first) {
-      first = before->first;
-      later_.erase(before);
-    }
-  if (first == upto_ + 1) upto_ = last;
-  else later_.emplace(first, last);
+  later_.emplace_hint(after, first, last);
+}
+
+void TakenSequences::take(const TakenSequences& other) {
+  take_below(other.upto_ + 1);
+  for (const auto& [first, last] : other.later_) take(first, last);
 }
 
 void TakenSequences::take_below(std::uint64_t sequence) {

@@ -71,12 +71,18 @@ class TakenSequences {
   [[nodiscard]] bool has(std::uint64_t sequence) const noexcept;
   // False: it would leave more gaps than are remembered, so it has to come again later.
   [[nodiscard]] bool can_take(std::uint64_t sequence) const noexcept;
-  void take(std::uint64_t sequence);
+  void take(std::uint64_t sequence) { take(sequence, sequence); }
+  void take(std::uint64_t first, std::uint64_t last);
+  void take(const TakenSequences& other);
   // As if all below it were taken.
   void take_below(std::uint64_t sequence);
   // Everything below it was taken.
   [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }
   [[nodiscard]] std::size_t gaps() const noexcept { return later_.size(); }
+  [[nodiscard]] std::uint64_t all_up_to() const noexcept { return upto_; }
+  [[nodiscard]] const std::map<std::uint64_t, std::uint64_t>& later() const noexcept { return later_; }  // first -> last
+  [[nodiscard]] std::uint64_t largest() const noexcept { return later_.empty() ? upto_ : later_.rbegin()->second; }
+  bool operator==(const TakenSequences&) const = default;
 
  private:
   std::uint64_t upto_ = 0;

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/config.h"
+#include "pool/pool_name.h"
 
 namespace offpath::sift {
 
@@ -30,7 +31,13 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
   else if (name == "stages") { OFP_ASSIGN(settings.stages, parse_number(name, text)); }
   else if (name == "fanout") { OFP_ASSIGN(settings.fanout, parse_number(name, text)); }
   else if (name == "replicas") { OFP_ASSIGN(settings.replicas, parse_number(name, text)); }
-  else if (name == "threshold") { OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text)); }
+  else if (name == "spill") {
+    if (text == "on")
+      return fail(Error::invalid, "spill=on: pieces and tracks stay in memory. spill=durable has them on disk as well before they count, so that an "
+                                  "agent that is killed has them again");
+    if (text != "off" && text != "durable") return fail(Error::invalid, "spill={}: off or durable is expected", text);
+    settings.durable = text == "durable";
+  } else if (name == "threshold") { OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text)); }
   else if (name == "budget") { OFP_ASSIGN(settings.budget_bytes, parse_size(name, text)); }
   else if (name == "credit") { OFP_ASSIGN(settings.credit_bytes, parse_size(name, text)); }
   else if (name == "age") {
@@ -38,8 +45,8 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
     if (!age) return fail(Error::invalid, "age={}: {}", text, age.error().message);
     settings.age_ns = *age;
   } else {
-    return fail(Error::invalid, "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members "
-                                "and replicas are", name);
+    return fail(Error::invalid, "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
+                                "replicas and spill are", name);
   }
   return {};
 }
@@ -88,7 +95,8 @@ Status check(const Settings& settings) {
     return fail(Error::invalid, "budget={} is less than threshold={}", settings.budget_bytes, settings.threshold_bytes);
   if (settings.credit_bytes < 1) return fail(Error::invalid, "credit=0: nothing could be published");
   if (settings.age_ns <= 0) return fail(Error::invalid, "age={} ns: more than 0 is expected", settings.age_ns);
-  if (settings.replicas < 1) return fail(Error::invalid, "replicas=0: at least 1 is expected");
+  if (settings.replicas < 1 || settings.replicas > pool::replicas_max)
+    return fail(Error::invalid, "replicas={}: 1 to {} are expected", settings.replicas, pool::replicas_max);
   return {};
 }
 

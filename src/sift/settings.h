@@ -1,6 +1,6 @@
 // What a sift pool's name says:
 //
-//   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*&replicas=2
+//   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*&replicas=2&spill=durable
 //
 // Read in this order: settings.h, geometry.h (which element is where), piece.h (what travels), row_form.h (its columns),
 // partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and track_reader.h
@@ -29,6 +29,10 @@ struct Settings {
   std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not yet answered
   std::string members;                          // the pool's to understand, as are replicas
   std::uint32_t replicas = 1;
+  bool durable = false;                         // spill=durable: what is taken is on disk
+
+  // What an agent has of the pool survives it.
+  [[nodiscard]] bool kept() const noexcept { return durable || replicas > 1; }
 
   [[nodiscard]] std::uint32_t fanout_bits() const noexcept { return static_cast<std::uint32_t>(std::countr_zero(fanout)); }
   // Bits an element of this stage is matched by already.

@@ -4,33 +4,18 @@
 
 namespace offpath::sift {
 
-Sift::Sift(const SiftOptions& options, Geometry geometry)
-    : options_(options), geometry_(std::move(geometry)), stages_(options.settings.track_stage()) {
+Sift::Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self)
+    : options_(options), geometry_(std::move(geometry)), self_(self), stages_(options.settings.track_stage()), restored_(!options.kept) {
   for (Stage& each : stages_) each.counters.budget_bytes = options_.settings.budget_bytes;
+  if (const auto held = geometry_.elements_of(self_, options_.settings.track_stage()); !held.empty()) passed_[0] = held.size();
 }
 
 Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector<std::string> members) {
-  OFP_ASSIGN(Geometry geometry, Geometry::make(options.settings, {options.self.member}));  // checks the settings
-  std::unique_ptr<Sift> made(new Sift(options, std::move(geometry)));
-  OFP_TRY(made->set_members(std::move(members)));
-  return made;
-}
-
-Status Sift::set_members(std::vector<std::string> members) {
-  OFP_ASSIGN(Geometry geometry, Geometry::make(options_.settings, std::move(members)));
-  const std::uint32_t self = geometry.position_of(options_.self.member);
+  OFP_ASSIGN(Geometry geometry, Geometry::make(options.settings, std::move(members)));
+  const std::uint32_t self = geometry.position_of(options.self.member);
   if (self == geometry.members().size())
-    return fail(Error::invalid, "'{}' is no member of sift pool '{}'", options_.self.member, options_.settings.pool);
-  geometry_ = std::move(geometry);
-  self_ = self;
-  passed_.clear();
-  const std::uint32_t track_stage = options_.settings.track_stage();
-  for (const std::uint32_t index : geometry_.elements_of(self_, track_stage)) {
-    const auto found = elements_.find({track_stage, index});
-    ++passed_[found == elements_.end() ? 0 : found->second->passed];
-  }
-  for (auto& [id, each] : elements_) each->expected.reset();
-  return {};
+    return fail(Error::invalid, "'{}' is no member of sift pool '{}'", options.self.member, options.settings.pool);
+  return std::unique_ptr<Sift>(new Sift(options, std::move(geometry), self));
 }
 
 Element& Sift::element(ElementId id) {
@@ -42,10 +27,17 @@ Element& Sift::element(ElementId id) {
   return *found;
 }
 
+std::uint64_t Sift::take_order(Element& element) {
+  element.open.insert(element.open.end(), ++element.taken);
+  return element.taken;
+}
+
 // ---- what a piece may come to need
 
 std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
-  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes.
+  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes. Before that, while it
+  // is copied to be kept with its notes, the first of the two.
+  if (keeps()) frame_bytes += kept_notes_bytes_max;
   return BufferCache::class_bytes(frame_bytes) + std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
 }
 
@@ -109,7 +101,7 @@ void Sift::on_put(std::uint64_t token, std::string_view row_key, FramePtr frame,
     effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
     return;
   }
-  ++puts_;
+  arrival.order = take_order(element({1, 0}));
   queue(std::move(arrival));
   settle(1, now, effects);
 }
@@ -120,6 +112,8 @@ Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
     return fail(Error::not_found, "'{}' does not hold element {} of stage {} of '{}'", options_.self.member, header.element.index,
                 header.element.stage, header.pool);
   }
+  if (keeps() && geometry_.position_of(header.source.member) == geometry_.members().size())
+    return fail(Error::denied, "'{}' is no member of sift pool '{}'", header.source.member, header.pool);
   if (header.flush != 0) return {};
   if (overhead_bytes_ == 0) overhead_bytes_ = header.overhead_bytes;
   if (header.overhead_bytes != overhead_bytes_) {
@@ -137,18 +131,17 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
   auto life = to.sources[header.source.member].life(header.source);
   if (!life) return answer(tl::unexpected(life.error()));
   (*life)->take_below(header.answered_below);
+  if (header.flush != 0) {
+    answer({});
+    take_mark(header, now, effects);
+    return settle(header.element.stage, now, effects);
+  }
   if ((*life)->has(header.sequence)) {
     ++at.counters.repeated;
     return answer({});
   }
   if (!(*life)->can_take(header.sequence))
     return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member, header.sequence));
-  if (header.flush != 0) {
-    (*life)->take(header.sequence);
-    answer({});
-    take_mark(header, now, effects);
-    return settle(header.element.stage, now, effects);
-  }
   const auto [found, fresh] = to.arriving.try_emplace({header.source, header.sequence}, next_token_);
   if (!fresh) {  // it is here already, its answer got lost or it is only slow
     arrivals_.at(found->second).tokens.push_back(token);
@@ -173,7 +166,7 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
 
 void Sift::queue(Arrival arrival) {
   const std::uint64_t id = next_token_++;
-  arrival_of_token_[arrival.tokens[0]] = id;
+  for (const std::uint64_t token : arrival.tokens) arrival_of_token_[token] = id;
   Stage& at = stage(arrival.header.element.stage);
   at.waiting.push_back(id);
   ++at.counters.offers_waiting;
@@ -189,7 +182,7 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
     Arrival& arrival = arrivals_.at(id);
     const StageCounters& counters = at.counters;
     if (counters.used_bytes + arrival.charge + parts_overhead(number) > counters.budget_bytes) return;
-    if (last(arrival.header.element) && track_bytes_ >= options_.track_bytes_max) return;
+    if (last(arrival.header.element) && !arrival.restored && track_bytes_ >= options_.track_bytes_max) return;
     at.waiting.pop_front();
     --at.counters.offers_waiting;
     charge(number, arrival.charge);
@@ -198,7 +191,8 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
       arrived(id, now, effects);
       continue;
     }
-    pull(arrival, effects);
+    if (arrival.restored) effects.emplace_back(std::in_place_type<ReadEffect>, id, name_of(arrival.header.element, arrival.key));
+    else pull(arrival, effects);
   }
 }
 
@@ -301,10 +295,12 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
   Arrival& arrival = arrivals_.at(id);
   Element& to = element(arrival.header.element);
   StageCounters& counters = stage(to.id.stage).counters;
+  if (keeps() && !arrival.kept) return begin_keep(id, effects);
   if (!arrival.put) {
     auto life = to.sources[arrival.header.source.member].life(arrival.header.source);
     if (!life) return refuse(id, life.error(), effects);
     if ((*life)->has(arrival.header.sequence)) {  // another of its offers said meanwhile that it was answered
+      if (keeps()) effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(to.id, arrival.key));
       release(to.id.stage, arrival.charge);
       for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
       return forget(id);
@@ -314,10 +310,10 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
   ++counters.pieces_taken;
   counters.rows_taken += arrival.view->rows;
   for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+  if (arrival.order == 0) arrival.order = take_order(to);
   to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)}, arrival.bytes,
-                       arrival.charge, now});
+                       arrival.charge, now, arrival.order, arrival.key});
   to.bytes += arrival.bytes;
-  ++to.taken;
   forget(id);
   consider(to, now);
 }
@@ -327,6 +323,7 @@ void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
   const std::uint32_t number = arrival.header.element.stage;
   ++stage(number).counters.refused;
   if (arrival.admitted) release(number, arrival.charge);
+  if (arrival.order != 0) element(arrival.header.element).open.erase(arrival.order);
   for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
   forget(id);
 }
@@ -334,7 +331,7 @@ void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
 void Sift::forget(std::uint64_t id) {
   const auto found = arrivals_.find(id);
   for (const std::uint64_t token : found->second.tokens) arrival_of_token_.erase(token);
-  if (!found->second.put) element(found->second.header.element).arriving.erase({found->second.header.source, found->second.header.sequence});
+  if (!found->second.put && !found->second.restored) element(found->second.header.element).arriving.erase({found->second.header.source, found->second.header.sequence});
   arrivals_.erase(found);
 }
 
@@ -355,7 +352,7 @@ TrackSnapshot Sift::tracks(std::span<const std::uint64_t> identifiers) const {
 }
 
 bool Sift::idle() const noexcept {
-  if (!arrivals_.empty() || !outgoing_.empty() || !jobs_.empty()) return false;
+  if (!restored_ || !arrivals_.empty() || !outgoing_.empty() || !jobs_.empty() || !keeping_.empty()) return false;
   return std::ranges::all_of(elements_, [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
 }
 

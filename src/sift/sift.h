@@ -17,8 +17,13 @@
 // Flush. Everybody is asked to flush, under one number that grows. An element of stage 1 splits what it has, then
 // publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources are there
 // and what it had then is split. A last stage's element is done when it has sorted what came before the marks. Marks are
-// pieces without rows. One is sent when all pieces before it were answered, so no order is asked of the carrier, and none
-// is missed by an agent that was restarted in between.
+// pieces without rows, under the number of the piece that comes next. One is sent when all pieces before it were answered, so no
+// order is asked of the carrier, and none is missed by an agent that was restarted in between.
+//
+// Kept pools (journal.h). What an element takes is kept before it is answered, how it is split before its parts are published,
+// and a run of tracks before its pieces are dropped; an agent that was killed is given the names of what it had (restore), and goes
+// on from there, as the same source with the same sequences. A split's charge is given back when all its parts were answered: it
+// is what its pieces and parts take, so that whatever was under way has room after a restart too.
 #pragma once
 
 #include <deque>
@@ -46,6 +51,7 @@ struct SiftOptions {
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
+  bool kept = false;                             // restore() comes before anything else
 };
 
 struct StageCounters {
@@ -53,6 +59,7 @@ struct StageCounters {
   std::uint64_t offers_waiting = 0, outgoing = 0, outgoing_bytes = 0;
   std::uint64_t pieces_taken = 0, rows_taken = 0, repeated = 0, refused = 0, splits = 0, split_under_pressure = 0;
   std::uint64_t published = 0, published_again = 0;
+  std::uint64_t restored = 0, lost = 0;  // pieces that were kept, and came back or could not be read
 };
 
 class Sift {
@@ -70,10 +77,17 @@ class Sift {
   void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
+
+  // ---- a kept pool
+  // All that is kept of this member's elements, and as which life of it they publish: the same in all. Until is_restored() the only
+  // other calls are on_read, on_job, on_time and drop.
+  void restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects);
+  [[nodiscard]] bool is_restored() const noexcept { return restored_; }
+  void on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Effects& effects);
+  void on_kept(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // Pieces go to whoever holds their element now; what this agent has of elements that moved stays here.
-  [[nodiscard]] Status set_members(std::vector<std::string> members);
   // The pool is dropped: everything open is answered with Error::cancelled, nothing is published any more.
   void drop(Effects& effects);
 
@@ -100,6 +114,12 @@ class Sift {
     bool admitted = false;
     std::uint64_t pulled_from = 0;  // a token, while it is pulled
     bool pulling = false;
+    std::uint64_t order = 0;   // in its element, once it has one
+    // ---- of a kept pool
+    PieceKey key{};
+    bool kept = false;         // its object is: `frame` is that
+    bool restored = false;     // it was taken by a former life
+    std::uint64_t replay = 0;  // and belongs to this split of its
   };
   struct Outgoing {
     ElementId from;
@@ -109,6 +129,8 @@ class Sift {
     std::uint64_t bytes = 0;
     std::uint32_t attempts = 0;
     bool under_way = false;
+    std::uint64_t split = 0;   // of `from`, in a kept pool
+    std::uint64_t charge = 0;
   };
   struct Target {
     std::uint64_t next_sequence = 1;
@@ -123,30 +145,45 @@ class Sift {
     std::uint64_t under_way_bytes = 0;
     std::uint32_t jobs = 0;
   };
-  enum class Work { check, split, sort, merge };
+  enum class Work { check, keep, split, sort, merge, open };
   struct Job {
     Work work;
     ElementId element;
     std::uint64_t arrival = 0;
     std::shared_ptr<Batch> batch{};
     std::vector<std::shared_ptr<const TrackRun>> merged{};
+    std::shared_ptr<FramePtr> object{};  // keep: the piece's
+    std::string name{};                  // of what is kept
+  };
+  // What restore() was told of, until it is all known.
+  struct Restoring {
+    struct Run {
+      ElementRecord record;
+      std::shared_ptr<const TrackRun> run;
+    };
+    std::vector<std::pair<KeptName, KeptItem>> pieces;
+    std::map<std::uint64_t, KeptName> reading;  // by token
+    std::map<ElementId, ElementRecord> splits;
+    std::map<ElementId, std::vector<Run>> runs;
+    std::size_t jobs = 0;
   };
   struct Flush {
     std::uint64_t token, flush;
     TimeNs deadline;
   };
   struct Timer {
-    enum class Of { age, job, publish } of;
+    enum class Of { age, job, publish, read } of;
     ElementId element;
     std::uint64_t token = 0;
   };
 
-  Sift(const SiftOptions& options, Geometry geometry);
+  Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self);
 
   // ---- sift.cc: pieces that come
   [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
   [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
   [[nodiscard]] Element& element(ElementId id);
+  [[nodiscard]] static std::uint64_t take_order(Element& element);
   [[nodiscard]] std::uint64_t charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept;
   [[nodiscard]] std::uint64_t parts_overhead(std::uint32_t stage) const noexcept;
   [[nodiscard]] Status check_size(std::uint64_t charge) const;
@@ -172,10 +209,42 @@ class Sift {
   [[nodiscard]] std::shared_ptr<Batch> next_batch(Element& element) const;
   void end_split(Element& element, const Status& status, TimeNs now, Effects& effects);
   void begin_merge(Element& element, Effects& effects);
-  void publish(ElementId from, ElementId to, PieceHeader header, FramePtr frame, std::uint32_t crc32c_of_identifiers);
+  void end_merge(const Job& job, const Status& status, Effects& effects);
+  void publish(ElementId from, ElementId to, Outgoing piece, std::uint64_t sequence);
   void send_marks(Target& target);
   void send(std::uint32_t stage_number, Effects& effects);
   [[nodiscard]] TimeNs retry_at(std::uint32_t failures, TimeNs now) const noexcept;
+
+  // ---- sift_keep.cc: what is kept before it counts
+  [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
+  [[nodiscard]] static std::string name_of(ElementId element, const PieceKey& key) { return KeptName{KeptName::Kind::piece, element, key, 0}.text(); }
+  void begin_keep(std::uint64_t id, Effects& effects);
+  void end_keep(const Job& job, const Status& status, TimeNs now, Effects& effects);
+  void keep_result(std::uint64_t token, Job job, Effects& effects);
+  [[nodiscard]] ElementRecord record_of(const Element& element, const std::vector<HeldPiece>& settled) const;
+  [[nodiscard]] RunNotes notes_of(const ElementRecord& record);
+  void number_batch(Element& element, Batch& batch) const;
+  [[nodiscard]] RunNotes notes_of_merge(Element& element, Batch& batch, const std::vector<std::shared_ptr<const TrackRun>>& runs);
+  void plan_parts(Element& element, Batch& batch);
+  [[nodiscard]] static std::uint64_t sequence_of(const Element& element, const Batch& batch, std::uint32_t part);
+  void settle_batch(Element& element, Batch& batch, Effects& effects);
+  void answered(Element& element, std::uint64_t split, Effects& effects);
+  void cover(Element& element, const Job& job, Effects& effects);
+
+  // ---- sift_restore.cc: what a former life kept
+  void read_later(std::uint64_t token, const KeptName& name, TimeNs now);
+  void open_record(const KeptName& name, Result<FramePtr> object, Effects& effects);
+  void opened(const Job& job, const Status& status, TimeNs now, Effects& effects);
+  void end_restore(TimeNs now, Effects& effects);
+  void restore_runs(Element& element, std::vector<Restoring::Run> runs, Effects& effects);
+  void take_up(Element& element, const ElementRecord& record);
+  [[nodiscard]] std::deque<Replay> replays_of(Element& element, ElementRecord record, const std::vector<std::pair<KeptName, KeptItem>>& pieces);
+  void restore_piece(Element& element, const KeptItem& item, const PieceKey& key, Effects& effects);
+  void queue_again(Element& element, const KeptItem& item, const PieceKey& key, std::uint64_t replay);
+  [[nodiscard]] Status reopen(Arrival& arrival, FramePtr object);
+  void reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effects& effects);
+  void skip_empty(Element& element);
+  [[nodiscard]] static std::shared_ptr<Batch> replayed_batch(Element& element);
 
   // ---- sift_flush.cc
   void take_mark(const PieceHeader& header, TimeNs now, Effects& effects);
@@ -202,10 +271,16 @@ class Sift {
   std::multimap<TimeNs, Timer> timers_;
   std::uint64_t next_token_ = 1;  // of arrivals, jobs and pieces that are published
 
-  std::uint64_t newest_flush_ = 0, puts_ = 0;
+  std::uint64_t newest_flush_ = 0;
   std::vector<Flush> flushes_;
   std::map<std::uint64_t, std::uint64_t> passed_;  // flush -> elements of the last stage here that passed it last
   std::uint64_t track_bytes_ = 0;
+
+  bool restored_;
+  std::unique_ptr<Restoring> restoring_;
+  std::unordered_map<std::uint64_t, Job> keeping_;
+  std::uint64_t put_sequence_ = 0;
+  std::vector<std::byte> schema_;  // a frame without rows: what runs' notes say
 };
 
 }  // namespace offpath::sift

@@ -16,7 +16,7 @@ void Sift::on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, T
     newest_flush_ = flush;
     Element& first = element({1, 0});
     first.newest_flush = flush;
-    first.flushes.push_back({flush, puts_});  // those that wait to be admitted are before it too
+    first.flushes.push_back({flush, first.taken});  // those that wait to be admitted are before it too
     consider(first, now);
     pass_flushes(first);
     settle(1, now, effects);
@@ -57,7 +57,7 @@ void Sift::look_for_flush(Element& element) {
 }
 
 void Sift::pass_flushes(Element& element) {
-  while (!element.flushes.empty() && element.split >= element.flushes.front().pieces) {
+  while (!element.flushes.empty() && (element.open.empty() || *element.open.begin() > element.flushes.front().pieces)) {
     const std::uint64_t flush = element.flushes.front().flush;
     element.flushes.pop_front();
     if (last(element.id)) {
@@ -69,9 +69,9 @@ void Sift::pass_flushes(Element& element) {
       continue;
     }
     for (std::uint32_t part = 0; part < options_.settings.fanout; ++part) {
-      PieceHeader mark;
-      mark.flush = flush;
-      publish(element.id, geometry_.next(element.id, part), std::move(mark), nullptr, 0);
+      Outgoing mark;
+      mark.header.flush = flush;
+      publish(element.id, geometry_.next(element.id, part), std::move(mark), 0);
     }
   }
 }

@@ -59,11 +59,15 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
   OFP_TRY(wire::decode(request.payload, piece));
   OFP_ASSIGN(Pool* const pool, define(piece.pool, static_cast<uid_t>(piece.user), effects));
   OFP_ASSIGN(PieceHeader header, decode_piece_header(piece.header));
+  if (!pool->sift->is_restored()) {
+    if (piece.offer != 0) (void)pools_.take_offer(channel, piece.offer);
+    return fail(Error::would_block, "member {} does not have back yet what it had of pool \"{}\"", self_, pool->name);
+  }
   const std::uint64_t number = next_++;
   const std::uint64_t bytes = piece.object.length;
   sources_.emplace(number, Source{.kind = Source::Kind::offer, .pool = pool, .channel = channel, .ticket = request.ticket,
                                   .object = {channel, piece.offer, piece.object, bytes, pool->user, deadline_after(now, second_ns)}});
-  pool->sift->on_offer(number, std::move(header), bytes, nullptr, now, pending_);
+  pool->sift->on_offer(number, std::move(header), bytes, nullptr, now, pool->pending);
   carry_out(*pool, now, effects);
   return {};
 }
@@ -74,47 +78,65 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   wire::SiftFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
-  const auto members = pool->sift->geometry().members();
-  // Grows, and no two members make the same.
-  const std::uint64_t round = pool->newest_flush / members.size() + 1;
-  const std::uint64_t number = pool->newest_flush = round * members.size() + pool->sift->geometry().position_of(self_);
+  if (must_wait(*pool, channel, request, false)) return {};
   const std::uint64_t id = next_++;
-  flushes_.emplace(id, Flush{channel, request.ticket, members.size()});
-  const TimeNs deadline = deadline_after(now, flush.wait_ns);
+  flushes_.emplace(id, Flush{channel, request.ticket, pool, deadline_after(now, flush.wait_ns)});
+  begin_flush(id, now, effects);
+  return {};
+}
+
+void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects) {
+  Flush& flush = flushes_.at(id);
+  Pool* const pool = flush.pool;
+  const auto members = pool->sift->geometry().members();
+  // Grows, and no two members make the same. Who was restarted may not know how far it has come: the others say so.
+  const std::uint64_t round = std::max(pool->newest_flush, flush.newer) / members.size() + 1;
+  const std::uint64_t number = pool->newest_flush = round * members.size() + pool->sift->geometry().position_of(self_);
+  flush.open = members.size();
+  flush.newer = 0;
+  const TimeNs deadline = flush.deadline;
+  const std::int64_t wait_ns = std::max<TimeNs>(deadline - now, 1);
   for (const std::string& member : members) {
     if (member == self_) continue;
     effects.push_back(mover::AskEffect{work(Work::Kind::flush, pool, id), member, EntryKind::peer_flush,
                                        deadline_after(deadline, options_.ask_wait_ns), nullptr, 0,
-                                       [number, wait = flush.wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
+                                       [number, wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
                                            const AskedMemory&, std::vector<std::byte>& payload) {
-                                         wire::encode(wire::PeerFlush{user, number, wait, text}, payload);
+                                         wire::encode(wire::PeerFlush{user, number, wait_ns, text}, payload);
                                        }});
   }
   const std::uint64_t token = next_++;
   sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .token = id});
-  pool->sift->on_flush(token, number, deadline, now, pending_);
+  pool->sift->on_flush(token, number, deadline, now, pool->pending);
   carry_out(*pool, now, effects);
-  return {};
 }
 
 Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, define(flush.pool, static_cast<uid_t>(flush.user), effects));
-  pool->newest_flush = std::max(pool->newest_flush, flush.number);
+  if (must_wait(*pool, channel, request, true)) return {};
+  if (flush.number <= pool->newest_flush) {  // a later one began before what this one is to be behind may have been put
+    effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
+    return {};
+  }
+  pool->newest_flush = flush.number;
   const std::uint64_t token = next_++;
   sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});
-  pool->sift->on_flush(token, flush.number, deadline_after(now, flush.wait_ns), now, pending_);
+  pool->sift->on_flush(token, flush.number, deadline_after(now, flush.wait_ns), now, pool->pending);
   carry_out(*pool, now, effects);
   return {};
 }
 
-void SiftService::flushed(std::uint64_t number, const Status& status, mover::Effects& effects) {
+void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects) {
   const auto at = flushes_.find(number);
   if (at == flushes_.end()) return;
   Flush& flush = at->second;
-  if (!status && flush.status) flush.status = status;
+  if (!newer && flush.status) flush.status = tl::unexpected(newer.error());
+  if (newer) flush.newer = std::max(flush.newer, *newer);
   if (--flush.open > 0) return;
+  if (flush.status && flush.newer != 0 && now < flush.deadline) return begin_flush(number, now, effects);
+  if (flush.status && flush.newer != 0) flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", flush.pool->name);
   if (flush.status) effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
   else effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
   flushes_.erase(at);
@@ -148,11 +170,13 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
 }
 
 void SiftService::drop(Pool& pool, TimeNs now, mover::Effects& effects) {
-  pool.sift->drop(pending_);
+  pool.sift->drop(pool.pending);
   carry_out(pool, now, effects);
+  if (!pool.own.empty()) pools_.forget_all(pool.own, now, effects);
   std::erase_if(waiting_, [&](const auto& each) { return each.first == &pool; });
   auto node = by_name_.extract(pool.name);
   dropped_.push_back(std::move(node.mapped()));
+  serve_deferred(pool, now, effects);
   forget_dropped();
 }
 
@@ -182,7 +206,8 @@ Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const 
 Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::SiftTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_ASSIGN(const Pool* const pool, existing(asked.pool, channels_.at(channel)));
+  OFP_ASSIGN(Pool* const pool, existing(asked.pool, channels_.at(channel)));
+  if (must_wait(*pool, channel, request, false)) return {};
   if (!asked.all) {
     OFP_ASSIGN(asked.element, element_of(*pool, asked.identifiers));
   }
@@ -226,7 +251,8 @@ Result<SiftService::TrackSource> SiftService::track_source(std::string_view text
 Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_ASSIGN(const Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
+  OFP_ASSIGN(Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
+  if (must_wait(*pool, channel, request, true)) return {};
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
                             .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
                             .delivery = asked.delivery};

@@ -38,6 +38,13 @@ std::vector<std::string> split_names(std::string_view text) {
   }
 }
 
+bool same_names(std::string_view one, std::string_view other) {
+  std::vector<std::string> names = split_names(one), others = split_names(other);
+  std::ranges::sort(names);
+  std::ranges::sort(others);
+  return names == others;
+}
+
 bool same_but_members(Settings a, Settings b) {
   a.members = b.members = {};
   return a == b;
@@ -65,7 +72,7 @@ void SiftService::set_self(std::string name, std::uint64_t process) {
 std::vector<SiftService::PoolStatus> SiftService::pools() const {
   std::vector<PoolStatus> all;
   for (const auto& [name, pool] : by_name_) {
-    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}};
+    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}, pool->settings.kept(), pool->sift->is_restored()};
     for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage) status.stages.push_back(pool->sift->counters(stage));
     all.push_back(std::move(status));
   }
@@ -84,6 +91,11 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
   if (known == by_name_.end()) return nullptr;
   if (text.size() == name_in(text).size() || text == known->second->text) return known->second.get();
   OFP_ASSIGN(const Settings asked, parse_settings(text));
+  const std::string& wanted = asked.members;
+  const bool patterns = wanted.find_first_of("*?[") != std::string::npos;
+  if (!wanted.empty() && !patterns && !same_names(wanted, known->second->settings.members))
+    return fail(Error::exists, "pool \"{}\" has the members {}, and not {}: they are those who lived when it was made, for as long as it is there; "
+                "drop it to make it anew", name_in(text), known->second->settings.members, wanted);
   if (!same_but_members(asked, known->second->settings))
     return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second->text);
   return known->second.get();
@@ -125,15 +137,30 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   made->text = full;
   made->user = user;
   made->settings = settings;
-  OFP_ASSIGN(made->sift, Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}}, members));
+  OFP_ASSIGN(made->sift, Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}, .kept = settings.kept()}, members));
+  OFP_TRY(open_own(*made, pools_.now(), effects));
   for (const std::string& member : members) {
     if (member == self_ || full == text) continue;  // whoever said all names has told the others, or has it from one who did
-    effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_define, never, nullptr, 0,
-                                       [full, user](const AskedMemory&, std::vector<std::byte>& payload) {
-                                         wire::encode(wire::PeerDefine{user, full}, payload);
-                                       }});
+    tell(*made, member, effects);
   }
   return by_name_.emplace(made->name, std::move(made)).first->second.get();
+}
+
+void SiftService::tell(const Pool& pool, const std::string& member, mover::Effects& effects) {
+  effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_define, never, nullptr, 0,
+                                     [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+                                       wire::encode(wire::PeerDefine{user, full}, payload);
+                                     }});
+}
+
+// Who was restarted has forgotten its pools, unless they were on its disk.
+void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, mover::Effects& effects) {
+  const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
+  for (const auto& [name, pool] : by_name_)
+    for (const std::string& member : pool->sift->geometry().members())
+      if (member != self_ && std::ranges::binary_search(alive_, member) &&
+          (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
+        tell(*pool, member, effects);
 }
 
 // The name with all its settings: by it a pool that was dropped meanwhile is made again.
@@ -145,9 +172,15 @@ Result<std::string> SiftService::admit(const std::string& pool, uid_t user, move
 Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
                                        mover::Effects& effects) {
   OFP_ASSIGN(Pool* const pool, define(place.pool, place.user, effects));
+  if (!pool->sift->is_restored()) {
+    pool->deferred.emplace_back([this, place, frame, token](TimeNs then, mover::Effects& more) {
+      if (auto stored = put(place, frame, token, then, more); !stored) more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
+    });
+    return mover::Stored::later;
+  }
   const std::uint64_t number = next_++;
   sources_.emplace(number, Source{.kind = Source::Kind::put, .pool = pool, .token = token});
-  pool->sift->on_put(number, place.row_key, std::move(frame), now, pending_);
+  pool->sift->on_put(number, place.row_key, std::move(frame), now, pool->pending);
   carry_out(*pool, now, effects);
   return mover::Stored::later;
 }
@@ -162,8 +195,10 @@ std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token
 
 // Carrying out may make others: they are appended to, and come in their turn.
 void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
-  for (std::size_t i = 0; i < pending_.size(); ++i) {
-    Effect effect = std::move(pending_[i]);
+  if (pool.carrying) return;  // from within: its turn comes
+  pool.carrying = true;
+  for (std::size_t i = 0; i < pool.pending.size(); ++i) {
+    Effect effect = std::move(pool.pending[i]);
     if (auto* pull = std::get_if<PullEffect>(&effect)) {
       if (!begin_pull(pool, pull->token, now, effects)) waiting_.emplace_back(&pool, pull->token);
     } else if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
@@ -175,12 +210,20 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
     } else if (auto* over = std::get_if<FlushedEffect>(&effect)) {
       const auto node = sources_.extract(over->token);
       const Source& source = node.mapped();
-      if (source.token != 0) flushed(source.token, over->status, effects);
+      if (source.token != 0) flushed(source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now, effects);
       else if (over->status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
+    } else if (auto* kept = std::get_if<KeepEffect>(&effect)) {
+      keep(pool, *kept, now, effects);
+    } else if (auto* forgotten = std::get_if<ForgetEffect>(&effect)) {
+      pools_.forget(pool.own, {pool.row, std::move(forgotten->name)}, now, effects);
+    } else if (auto* wanted = std::get_if<ReadEffect>(&effect)) {
+      read(pool, *wanted, now, effects);
     }
   }
-  pending_.clear();
+  pool.pending.clear();
+  pool.carrying = false;
+  serve_deferred(pool, now, effects);
 }
 
 void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects) {
@@ -189,7 +232,7 @@ void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, m
   const Source& source = node.mapped();
   switch (source.kind) {
     case Source::Kind::put: effects.push_back(mover::StoredEffect{source.token, answer.status}); return;
-    case Source::Kind::own: pool.sift->on_published(source.token, answer.status, now, pending_); return;
+    case Source::Kind::own: pool.sift->on_published(source.token, answer.status, now, pool.pending); return;
     case Source::Kind::offer:
       if (answer.status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
@@ -203,7 +246,7 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover:
   if (publish.member == self_) {
     const std::uint64_t number = next_++;
     sources_.emplace(number, Source{.kind = Source::Kind::own, .pool = &pool, .token = publish.token});
-    pool.sift->on_offer(number, std::move(publish.header), bytes, std::move(publish.frame), now, pending_);
+    pool.sift->on_offer(number, std::move(publish.header), bytes, std::move(publish.frame), now, pool.pending);
     return;
   }
   const auto header = std::make_shared<std::vector<std::byte>>(encode(publish.header));
@@ -227,8 +270,8 @@ bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover:
   if (begun && *begun == pool::Intake::Begun::later) return true;
   works_.erase(mover::number_of(mine));
   if (begun && *begun == pool::Intake::Begun::not_yet) return false;
-  if (begun) pool.sift->on_pulled(token, intake_.end(mine, {}), now, pending_);
-  else pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pending_);
+  if (begun) pool.sift->on_pulled(token, intake_.end(mine, {}), now, pool.pending);
+  else pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pool.pending);
   return true;
 }
 
@@ -252,8 +295,8 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
   if (!node) return;
   const Work& done = node.mapped();
   switch (done.kind) {
-    case Work::Kind::pull: done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, pending_); break;
-    case Work::Kind::job: done.pool->sift->on_job(done.token, status, now, pending_); break;
+    case Work::Kind::pull: done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, done.pool->pending); break;
+    case Work::Kind::job: done.pool->sift->on_job(done.token, status, now, done.pool->pending); break;
     case Work::Kind::tracks: {
       const auto read = reading_.extract(done.token);
       const pool::FrameTable::Get& get = read.mapped().get;
@@ -261,7 +304,7 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
       else effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
       return;
     }
-    case Work::Kind::publish: case Work::Kind::flush: return;
+    case Work::Kind::publish: case Work::Kind::flush: case Work::Kind::keep: case Work::Kind::read: case Work::Kind::open: return;
   }
   carry_out(*done.pool, now, effects);
   forget_dropped();
@@ -274,10 +317,12 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   Status status;
   if (!answer) status = tl::unexpected(answer.error());
   if (done.kind == Work::Kind::flush) {
-    flushed(done.token, status, effects);
+    wire::Done newer{};
+    if (answer) status = wire::decode(answer->payload, newer);
+    flushed(done.token, status ? Result<std::uint64_t>(newer.value) : tl::unexpected(status.error()), now, effects);
     return forget_dropped();
   }
-  done.pool->sift->on_published(done.token, status, now, pending_);
+  done.pool->sift->on_published(done.token, status, now, done.pool->pending);
   carry_out(*done.pool, now, effects);
   forget_dropped();
 }
@@ -289,15 +334,18 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
   pull_waiting(now, effects);
   for (const auto& [name, pool] : by_name_) {
+    if (pool->due <= now) work_on_opening(*pool, now, effects);
     if (pool->sift->next_deadline() > now) continue;
-    pool->sift->on_time(now, pending_);
+    pool->sift->on_time(now, pool->pending);
     carry_out(*pool, now, effects);
   }
+  if (std::exchange(forget_later_, false)) forget_dropped();
 }
 
 TimeNs SiftService::next_deadline() const noexcept {
   TimeNs next = never;
-  for (const auto& [name, pool] : by_name_) next = std::min(next, pool->sift->next_deadline());
+  for (const auto& [name, pool] : by_name_) next = std::min({next, pool->sift->next_deadline(), pool->due});
+  if (forget_later_ && !dropped_.empty()) next = 0;
   for (const auto& [pool, token] : waiting_)
     if (const auto source = sources_.find(token); source != sources_.end()) next = std::min(next, source->second.object.deadline());
   return next;
@@ -316,7 +364,7 @@ void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Ef
       at = its ? works_.erase(at) : std::next(at);
     }
     sources_.erase(token);
-    pool->sift->on_offer_gone(token, now, pending_);
+    pool->sift->on_offer_gone(token, now, pool->pending);
     carry_out(*pool, now, effects);
   }
   forget_dropped();

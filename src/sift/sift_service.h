@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -43,7 +44,10 @@ class SiftService {
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
   void set_self(std::string name, std::uint64_t process);
-  void on_members(std::vector<std::string> alive) { alive_ = std::move(alive); }
+  // Pools that were kept on this agent's disk: when `pools` has found what is there.
+  void recover(TimeNs now, mover::Effects& effects);
+  // `anew`: those that lived before too, as another process.
+  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, mover::Effects& effects);
 
   // ---- of a program's streams (mover::Store)
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
@@ -83,16 +87,32 @@ class SiftService {
     uid_t user;
     std::uint64_t track_bytes;
     std::vector<StageCounters> stages;
+    bool kept = false, restored = true;  // it survives this agent; what it had of it is back
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
+  // Of what another member has of this one's row.
+  struct Elsewhere {
+    std::string member;
+    std::uint64_t bytes = 0, rows = 0;
+  };
   struct Pool {
     std::string name, text;
     uid_t user = 0;
     Settings settings;
     std::unique_ptr<Sift> sift;
     std::uint64_t newest_flush = 0;
+    Effects pending{};      // of `sift`, until they are carried out
+    bool carrying = false;
+    // ---- of one that is kept (sift_kept.cc)
+    std::string own{}, row{};         // the pool where it is kept, and this member's row; empty: it is not
+    std::set<std::string> unasked{};  // members that may have something of the row, and did not answer yet
+    std::set<std::string> asked{};    // of these
+    std::map<std::string, Elsewhere, std::less<>> elsewhere{};
+    bool restoring = false;
+    TimeNs due = never, opened_at = 0, tell_at = never;
+    std::vector<std::function<void(TimeNs now, mover::Effects& effects)>> deferred{};  // until it is restored
   };
   // What a token that went into a Sift stands for.
   struct Source {
@@ -105,14 +125,17 @@ class SiftService {
   };
   // What an own token among the mover's effects stands for.
   struct Work {
-    enum class Kind { pull, job, publish, flush, tracks } kind;
+    enum class Kind { pull, job, publish, flush, tracks, keep, read, open } kind;
     Pool* pool;
     std::uint64_t token;  // of the Sift; flush: of flushes_; tracks: of reading_
   };
   struct Flush {
     ChannelNumber channel;
     std::uint64_t ticket;
+    Pool* pool;
+    TimeNs deadline;
     std::size_t open = 0;
+    std::uint64_t newer = 0;  // some member has begun one with this number, so this one may not be behind all that was put
     Status status{};
   };
   struct Reading {
@@ -131,6 +154,7 @@ class SiftService {
   [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
+  void tell(const Pool& pool, const std::string& member, mover::Effects& effects);
   void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
   void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
   void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
@@ -149,7 +173,22 @@ class SiftService {
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects);
   [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
-  void flushed(std::uint64_t number, const Status& status, mover::Effects& effects);
+  void begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects);
+  void flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects);
+
+  // sift_kept.cc
+  static constexpr std::string_view kept_mark = ".kept-";
+  [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
+  void work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects);
+  void on_listed(std::uint64_t number, const std::string& member, const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now);
+  void begin_restore(Pool& pool, TimeNs now, mover::Effects& effects);
+  void identified(std::uint64_t number, Result<std::uint64_t> incarnation, const std::vector<KeptItem>& items, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] static mover::Store::Place place_of(const Pool& pool, std::string name);
+  [[nodiscard]] static std::string member_with(const Pool& pool, std::string_view name);
+  void keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects);
+  void read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] bool must_wait(Pool& pool, ChannelNumber channel, const channel::Entry& request, bool is_member);
+  static void serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects);
 
   SiftServiceOptions options_;
   std::shared_ptr<mover::BufferCache> buffers_;
@@ -166,7 +205,7 @@ class SiftService {
   std::deque<std::pair<Pool*, std::uint64_t>> waiting_;  // pulls for which there was no room, or no descriptor
   std::unordered_map<std::uint64_t, Flush> flushes_;
   std::unordered_map<std::uint64_t, Reading> reading_;
-  Effects pending_;  // of the pool that is served
+  bool forget_later_ = false;  // a dropped pool may be meant no more
   std::uint64_t next_ = 1;
 };
 

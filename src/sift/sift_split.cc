@@ -15,6 +15,7 @@ constexpr std::size_t runs_of_split_max = 400;
 // ---- when
 
 void Sift::consider(Element& element, TimeNs now) {
+  if (!element.replays.empty()) return element.replays.front().missing == 0 ? set_due(element) : void();
   if (element.pieces.empty()) return;
   if (element.bytes >= options_.settings.threshold_bytes || !element.flushes.empty()) return set_due(element);
   const TimeNs old = deadline_after(element.pieces.front().arrived_ns, options_.settings.age_ns);
@@ -32,7 +33,7 @@ void Sift::set_due(Element& element) {
 
 // Everything that may have become possible in a stage: memory was given back, or a piece came.
 void Sift::settle(std::uint32_t number, TimeNs now, Effects& effects) {
-  if (dropped_) return;
+  if (dropped_ || !restored_) return;
   Stage& at = stage(number);
   do {
     // Splits before admissions: they are what gives memory back.
@@ -49,7 +50,7 @@ bool Sift::relieve(std::uint32_t number) {
   Element* largest = nullptr;
   for (auto each = elements_.lower_bound({number, 0}); each != elements_.end() && each->first.stage == number; ++each) {
     Element& element = *each->second;
-    if (element.bytes > 0 && element.failures == 0 && (largest == nullptr || element.bytes > largest->bytes)) largest = &element;
+    if (element.bytes > 0 && element.failures == 0 && element.replays.empty() && (largest == nullptr || element.bytes > largest->bytes)) largest = &element;
   }
   if (largest == nullptr) return false;
   set_due(*largest);
@@ -61,6 +62,7 @@ bool Sift::relieve(std::uint32_t number) {
 
 // As many pieces as make parts that the next stage can admit, even if all rows go to one part.
 std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
+  if (!element.replays.empty()) return replayed_batch(element);
   auto batch = std::make_shared<Batch>();
   std::uint64_t rows = 0;
   std::size_t runs = 0;
@@ -84,13 +86,15 @@ std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
 bool Sift::begin_split(Element& element, Effects& effects) {
   const std::uint32_t number = element.id.stage;
   Stage& at = stage(number);
-  if (element.pieces.empty() || element.batch != nullptr) {
+  const bool ready = element.replays.empty() ? !element.pieces.empty() : element.replays.front().missing == 0;
+  if (!ready || element.batch != nullptr) {
     element.due = false;
     return true;
   }
   if (at.counters.used_bytes + parts_overhead(number) > at.counters.budget_bytes) return false;
   element.due = false;
   element.batch = next_batch(element);
+  if (keeps()) number_batch(element, *element.batch);
   charge(number, parts_overhead(number));
   ++at.jobs;
   ++at.counters.splits;
@@ -98,8 +102,9 @@ bool Sift::begin_split(Element& element, Effects& effects) {
   const std::shared_ptr<Batch> batch = element.batch;
   if (last(element.id)) {
     jobs_.emplace(token, Job{.work = Work::sort, .element = element.id, .batch = batch});
-    effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, form = form_->rows, memory = options_.memory]() -> Status {
-      OFP_ASSIGN(batch->run, TrackRun::sort(form, batch->pieces, memory));
+    const auto notes = keeps() ? std::make_shared<const RunNotes>(notes_of(batch->record)) : nullptr;
+    effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, notes, form = form_->rows, memory = options_.memory]() -> Status {
+      OFP_ASSIGN(batch->run, TrackRun::sort(form, batch->pieces, memory, notes.get()));
       return {};
     });
     return true;
@@ -118,35 +123,41 @@ void Sift::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
   if (found == jobs_.end()) return;  // of before the pool was dropped
   const Job job = std::move(found->second);
   jobs_.erase(found);
-  Element& element = *elements_.at(job.element);
+  Element& element = this->element(job.element);
   switch (job.work) {
     case Work::check:
       if (status) take(job.arrival, now, effects);
       else refuse(job.arrival, status.error(), effects);
       break;
+    case Work::keep:
+      if (status) keep_result(token, job, effects);
+      else end_keep(job, status, now, effects);
+      break;
     case Work::split:
     case Work::sort:
-      --stage(job.element.stage).jobs;
+      if (status && keeps() && !job.batch->again) return keep_result(token, job, effects);
       end_split(element, status, now, effects);
       break;
     case Work::merge:
-      element.tracks.end_merge(job.merged, status ? job.batch->run : nullptr);
-      for (const auto& run : job.merged) track_bytes_ -= status ? run->bytes() : 0;
-      if (status) {
-        track_bytes_ += job.batch->run->bytes();
-        begin_merge(element, effects);
-      }
+      if (status && keeps()) return keep_result(token, job, effects);
+      end_merge(job, status, effects);
       break;
+    case Work::open: return opened(job, status, now, effects);
   }
   settle(job.element.stage, now, effects);
 }
 
 void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects& effects) {
   const std::uint32_t number = element.id.stage;
+  --stage(number).jobs;
   const std::shared_ptr<Batch> batch = std::move(element.batch);
   element.batch = nullptr;
-  release(number, parts_overhead(number));
   if (!status) {  // memory, most likely: what it was to split is still there
+    release(number, parts_overhead(number));
+    if (batch->again) {
+      for (HeldPiece& piece : batch->held) element.replays.front().here.emplace(piece.key, std::move(piece));
+      batch->held.clear();
+    }
     while (!batch->held.empty()) {
       element.bytes += batch->held.back().bytes;
       element.pieces.push_front(std::move(batch->held.back()));
@@ -156,8 +167,13 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
     return;
   }
   element.failures = 0;
-  element.split += batch->held.size();
-  release(number, batch->charge);
+  for (const HeldPiece& piece : batch->held) element.open.erase(piece.order);
+  if (keeps()) {
+    settle_batch(element, *batch, effects);
+  } else {
+    release(number, parts_overhead(number));
+    release(number, batch->charge);
+  }
   batch->pieces.clear();
   batch->held.clear();
   if (last(element.id)) {
@@ -166,60 +182,76 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
     begin_merge(element, effects);
   }
   for (Part& part : batch->parts) {
-    PieceHeader header;
-    header.runs = std::move(part.runs);
-    publish(element.id, geometry_.next(element.id, part.number), std::move(header), std::move(part.frame), part.crc32c_of_identifiers);
+    Outgoing piece;
+    piece.header.runs = std::move(part.runs);
+    piece.frame = std::move(part.frame);
+    piece.crc32c_of_identifiers = part.crc32c_of_identifiers;
+    piece.split = batch->number;
+    publish(element.id, geometry_.next(element.id, part.number), std::move(piece), sequence_of(element, *batch, part.number));
   }
   pass_flushes(element);
   end_flushes(now, effects);
   consider(element, now);
 }
 
+void Sift::end_merge(const Job& job, const Status& status, Effects& effects) {
+  Element& element = *elements_.at(job.element);
+  element.tracks.end_merge(job.merged, status ? job.batch->run : nullptr);
+  if (!status) return;
+  for (const auto& run : job.merged) track_bytes_ -= run->bytes();
+  track_bytes_ += job.batch->run->bytes();
+  begin_merge(element, effects);
+}
+
 void Sift::begin_merge(Element& element, Effects& effects) {
   std::vector<std::shared_ptr<const TrackRun>> runs = element.tracks.begin_merge(options_.merged_bytes_max);
   if (runs.empty()) return;
   auto batch = std::make_shared<Batch>();
+  const auto notes = keeps() ? std::make_shared<const RunNotes>(notes_of_merge(element, *batch, runs)) : nullptr;
   const std::uint64_t token = next_token_++;
   jobs_.emplace(token, Job{.work = Work::merge, .element = element.id, .batch = batch, .merged = runs});
-  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, runs = std::move(runs), memory = options_.memory]() -> Status {
-    OFP_ASSIGN(batch->run, TrackRun::merge(runs, memory));
+  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, notes, runs = std::move(runs), memory = options_.memory]() -> Status {
+    OFP_ASSIGN(batch->run, TrackRun::merge(runs, memory, notes.get()));
     return {};
   });
 }
 
 // ---- publish
 
-void Sift::publish(ElementId from, ElementId to, PieceHeader header, FramePtr frame, std::uint32_t crc32c_of_identifiers) {
+// A mark has the number of the next piece, and leaves it to that. `sequence`: 0 for the next one.
+void Sift::publish(ElementId from, ElementId to, Outgoing piece, std::uint64_t sequence) {
   Target& target = targets_[to];
-  header.pool = options_.settings.pool;
-  header.element = to;
-  header.source = options_.self;
-  header.sequence = target.next_sequence++;
-  header.overhead_bytes = overhead_bytes_;
-  target.open.insert(header.sequence);
-  Outgoing piece{.from = from, .header = std::move(header), .frame = std::move(frame), .crc32c_of_identifiers = crc32c_of_identifiers};
-  if (piece.frame != nullptr) piece.bytes = piece.frame->buffer.capacity();
-  Stage& at = stage(from.stage);
-  charge(from.stage, piece.bytes);
-  const std::uint64_t token = next_token_++;
   const bool mark = piece.frame == nullptr;
+  piece.from = from;
+  piece.header.pool = options_.settings.pool;
+  piece.header.element = to;
+  piece.header.source = options_.self;
+  piece.header.sequence = sequence != 0 ? sequence : mark ? target.next_sequence : target.next_sequence++;
+  piece.header.overhead_bytes = overhead_bytes_;
+  const std::uint64_t token = next_token_++;
   if (mark) {
+    outgoing_.emplace(token, std::move(piece));
     target.marks.push_back(token);
-  } else {
-    ++at.counters.outgoing;
-    at.counters.outgoing_bytes += piece.bytes;
-    at.outgoing.push_back(token);
+    return send_marks(target);
   }
+  target.open.insert(piece.header.sequence);
+  piece.bytes = piece.frame->buffer.capacity();
+  piece.charge = keeps() ? 0 : piece.bytes;  // its split has paid for it
+  Stage& at = stage(from.stage);
+  charge(from.stage, piece.charge);
+  ++at.counters.outgoing;
+  at.counters.outgoing_bytes += piece.bytes;
+  at.outgoing.push_back(token);
   outgoing_.emplace(token, std::move(piece));
-  if (mark) send_marks(target);
 }
 
 void Sift::send_marks(Target& target) {
-  if (target.marks.empty()) return;
-  const Outgoing& mark = outgoing_.at(target.marks.front());
-  if (mark.header.sequence != *target.open.begin()) return;
-  stage(mark.from.stage).outgoing.push_back(target.marks.front());
-  target.marks.pop_front();
+  while (!target.marks.empty()) {
+    const Outgoing& mark = outgoing_.at(target.marks.front());
+    if (!target.open.empty() && *target.open.begin() < mark.header.sequence) return;
+    stage(mark.from.stage).outgoing.push_back(target.marks.front());
+    target.marks.pop_front();
+  }
 }
 
 void Sift::send(std::uint32_t number, Effects& effects) {
@@ -233,7 +265,8 @@ void Sift::send(std::uint32_t number, Effects& effects) {
     piece.under_way = true;
     ++at.counters.published;
     if (piece.attempts > 0) ++at.counters.published_again;
-    piece.header.answered_below = *targets_[piece.header.element].open.begin();
+    const Target& target = targets_[piece.header.element];
+    piece.header.answered_below = target.open.empty() ? piece.header.sequence : std::min(*target.open.begin(), piece.header.sequence);
     piece.header.crc32c = seal(piece.header, piece.crc32c_of_identifiers);
     effects.emplace_back(std::in_place_type<PublishEffect>, token, geometry_.owner_name(piece.header.element, self_), piece.header, piece.frame);
   }
@@ -249,11 +282,14 @@ void Sift::on_published(std::uint64_t token, const Status& status, TimeNs now, E
   piece.under_way = false;
   at.under_way_bytes -= piece.bytes;
   if (status) {
-    release(number, piece.bytes);
-    if (piece.frame != nullptr) --at.counters.outgoing;
-    at.counters.outgoing_bytes -= piece.bytes;
+    release(number, piece.charge);
     Target& target = targets_[piece.header.element];
-    target.open.erase(piece.header.sequence);
+    if (piece.frame != nullptr) {
+      --at.counters.outgoing;
+      at.counters.outgoing_bytes -= piece.bytes;
+      target.open.erase(piece.header.sequence);
+      if (keeps()) answered(*elements_.at(piece.from), piece.split, effects);
+    }
     outgoing_.erase(found);
     send_marks(target);
   } else {
@@ -284,6 +320,12 @@ void Sift::on_time(TimeNs now, Effects& effects) {
           element.failures = failures;  // until one succeeds
         }
         break;
+      case Timer::Of::read:
+        if (const auto arrival = arrivals_.find(timer.token); arrival != arrivals_.end())
+          effects.emplace_back(std::in_place_type<ReadEffect>, timer.token, name_of(element.id, arrival->second.key));
+        else if (restoring_ != nullptr)
+          effects.emplace_back(std::in_place_type<ReadEffect>, timer.token, restoring_->reading.at(timer.token).text());
+        break;
       case Timer::Of::publish:
         if (outgoing_.contains(timer.token)) stage(element.id.stage).outgoing.push_back(timer.token);
         break;
@@ -311,6 +353,9 @@ void Sift::drop(Effects& effects) {
   targets_.clear();
   elements_.clear();
   jobs_.clear();
+  keeping_.clear();
+  restoring_ = nullptr;
+  restored_ = true;
   timers_.clear();
   flushes_.clear();
   passed_.clear();

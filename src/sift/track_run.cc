@@ -53,30 +53,79 @@ void store_key(const RowForm& form, std::uint64_t key, std::byte* value) noexcep
 
 // ---- memory
 
-Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
-                                                 const FrameMemory& memory) {
-  constexpr std::uint64_t alignment = 64;
-  std::uint64_t bytes = 0;
-  const auto place = [&](std::uint64_t length) {
-    const std::uint64_t at = bytes;
-    bytes = align_up(bytes + length, alignment);
-    return at;
-  };
-  const std::uint64_t keys_at = place(keys * 8), begins_at = place((keys + 1) * 8), steps_at = place(rows * 8);
+namespace {
+
+// Where a run's arrays are in its memory.
+struct RunLayout {
+  std::uint64_t keys_at, begins_at, steps_at, bytes = 0;
   std::vector<std::uint64_t> columns_at;
-  for (std::size_t i = 0; i < form->widths().size(); ++i)
-    columns_at.push_back(i == form->key_column() ? 0 : place(rows * form->widths()[i]));
+
+  RunLayout(const RowForm& form, std::uint64_t rows, std::uint64_t keys) {
+    constexpr std::uint64_t alignment = 64;
+    const auto place = [&](std::uint64_t length) {
+      const std::uint64_t at = bytes;
+      bytes = align_up(bytes + length, alignment);
+      return at;
+    };
+    keys_at = place(keys * 8);
+    begins_at = place((keys + 1) * 8);
+    steps_at = place(rows * 8);
+    for (std::size_t i = 0; i < form.widths().size(); ++i) columns_at.push_back(i == form.key_column() ? 0 : place(rows * form.widths()[i]));
+  }
+};
+
+}  // namespace
+
+void TrackRun::lie_in(FramePtr object, std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys) {
+  const RunLayout layout(*form, rows, keys);
+  std::byte* const base = object->buffer.data();
+  rows_ = rows;
+  keys_count_ = keys;
+  keys_ = reinterpret_cast<std::uint64_t*>(base + layout.keys_at);
+  begins_ = reinterpret_cast<std::uint64_t*>(base + layout.begins_at);
+  steps_ = reinterpret_cast<std::int64_t*>(base + layout.steps_at);
+  for (std::size_t i = 0; i < layout.columns_at.size(); ++i)
+    columns_.push_back(i == form->key_column() ? nullptr : base + layout.columns_at[i]);
+  object_ = std::move(object);
+  form_ = std::move(form);
+}
+
+Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
+                                                 const FrameMemory& memory, const RunNotes* notes) {
+  const std::uint64_t body_bytes = RunLayout(*form, rows, keys).bytes;
+  std::vector<std::byte> behind;
+  if (notes != nullptr) {
+    RunNotes whole = *notes;
+    whole.rows = rows;
+    whole.keys = keys;
+    behind = encode(whole);
+  }
+  auto object = std::make_shared<mover::Frame>();
+  object->bytes = notes == nullptr ? body_bytes : kept_bytes(body_bytes, behind.size());
+  object->rows = rows;
+  OFP_ASSIGN(object->buffer, memory.cache->take(object->bytes, memory.user));
+  if (notes != nullptr) write_notes(object->buffer.bytes(), body_bytes, behind);
   auto made = std::make_shared<TrackRun>();
-  OFP_ASSIGN(made->memory_, memory.cache->take(bytes, memory.user));
-  std::byte* const base = made->memory_.data();
-  made->rows_ = rows;
-  made->keys_count_ = keys;
-  made->keys_ = reinterpret_cast<std::uint64_t*>(base + keys_at);
-  made->begins_ = reinterpret_cast<std::uint64_t*>(base + begins_at);
-  made->steps_ = reinterpret_cast<std::int64_t*>(base + steps_at);
-  for (std::size_t i = 0; i < columns_at.size(); ++i)
-    made->columns_.push_back(i == form->key_column() ? nullptr : base + columns_at[i]);
-  made->form_ = std::move(form);
+  made->lie_in(std::move(object), std::move(form), rows, keys);
+  return made;
+}
+
+Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const RowForm> form, FramePtr object, const RunNotes& notes) {
+  OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
+  const std::uint64_t bytes = parts.body.size();
+  // So few that they can be laid out: each row has its step and its values.
+  if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows || RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
+    return fail(Error::protocol, "a run of {} rows and {} identifiers does not have {} bytes", notes.rows, notes.keys, bytes);
+  auto made = std::make_shared<TrackRun>();
+  made->lie_in(std::move(object), std::move(form), notes.rows, notes.keys);
+  std::uint64_t before = 0;
+  for (std::uint64_t key = 0; key < notes.keys; ++key) {
+    const std::uint64_t begin = made->begins_[key];
+    if ((key == 0 ? begin != 0 : begin <= before || made->keys_[key] <= made->keys_[key - 1]) || begin >= notes.rows)
+      return fail(Error::protocol, "identifier {} of a run of {} rows begins at {}", key, notes.rows, begin);
+    before = begin;
+  }
+  if (made->begins_[notes.keys] != notes.rows) return fail(Error::protocol, "a run of {} rows ends at {}", notes.rows, made->begins_[notes.keys]);
   return made;
 }
 
@@ -152,7 +201,7 @@ const std::byte* join_column(std::span<const Segment> segments, const std::vecto
 }  // namespace
 
 Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form, const std::vector<Piece>& pieces,
-                                                       const FrameMemory& memory) {
+                                                       const FrameMemory& memory, const RunNotes* notes) {
   // Segments come in the order of steps, and the sort keeps the order of equal keys: that makes (identifier, step).
   const std::vector<Segment> segments = segments_of(pieces);
   std::uint64_t rows = 0;
@@ -170,7 +219,7 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
 
   std::uint64_t keys = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) keys += i == 0 || entries[i].key != entries[i - 1].key ? 1 : 0;
-  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys, memory));
+  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys, memory, notes));
   std::uint64_t key = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     made->steps_[i] = segments[entries[i].segment].step;
@@ -239,7 +288,8 @@ void copy_steps(std::span<const Stretch> stretches, std::byte* to) noexcept {
   }
 }
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory) {
+Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory,
+                                                        const RunNotes* notes) {
   OFP_ASSERT(!runs.empty());
   std::vector<std::size_t> at(runs.size());  // next key of each run
   std::vector<Stretch> stretches;
@@ -263,7 +313,7 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::sha
     append_by_step(key, ranges, stretches);
   }
   const std::shared_ptr<const RowForm>& form = runs[0]->form_;
-  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys.size(), memory));
+  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys.size(), memory, notes));
   std::ranges::copy(keys, made->keys_);
   std::ranges::copy(begins, made->begins_);
   made->begins_[keys.size()] = rows;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sift/compaction.h"
+#include "sift/journal.h"
 
 namespace offpath::sift {
 
@@ -41,11 +42,14 @@ class TrackRun {
  public:
   static constexpr std::uint64_t sort_bytes_per_row = 32;
 
-  // `pieces` are not empty.
-  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form,
-                                                                    const std::vector<Piece>& pieces, const FrameMemory& memory);
+  // `pieces` are not empty. With `notes` the run is an object that can be kept, with these behind it; their shape is filled in.
+  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form, const std::vector<Piece>& pieces,
+                                                                    const FrameMemory& memory, const RunNotes* notes = nullptr);
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> merge(std::span<const std::shared_ptr<const TrackRun>> runs,
-                                                                     const FrameMemory& memory);
+                                                                     const FrameMemory& memory, const RunNotes* notes = nullptr);
+  // One that was kept; looks at all keys.
+  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> open(std::shared_ptr<const RowForm> form, FramePtr object, const RunNotes& notes);
+  [[nodiscard]] const FramePtr& object() const noexcept { return object_; }
 
   [[nodiscard]] std::span<const std::uint64_t> keys() const noexcept { return {keys_, keys_count_}; }
   [[nodiscard]] std::span<const std::int64_t> steps() const noexcept { return {steps_, rows_}; }
@@ -53,14 +57,15 @@ class TrackRun {
   [[nodiscard]] RowRange rows_of(std::size_t key_number) const noexcept { return {begins_[key_number], begins_[key_number + 1]}; }
   [[nodiscard]] RowRange find(std::uint64_t key) const noexcept;
   [[nodiscard]] std::uint64_t rows() const noexcept { return rows_; }
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return memory_.capacity(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return object_->buffer.capacity(); }
 
  private:
-  [[nodiscard]] static Result<std::shared_ptr<TrackRun>> make(std::shared_ptr<const RowForm> form, std::uint64_t rows,
-                                                              std::uint64_t keys, const FrameMemory& memory);
+  [[nodiscard]] static Result<std::shared_ptr<TrackRun>> make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
+                                                              const FrameMemory& memory, const RunNotes* notes);
+  void lie_in(FramePtr object, std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys);
 
   std::shared_ptr<const RowForm> form_;
-  mover::Buffer memory_;
+  FramePtr object_;
   std::uint64_t rows_ = 0, keys_count_ = 0;
   std::uint64_t *keys_ = nullptr, *begins_ = nullptr;
   std::int64_t* steps_ = nullptr;
