@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from . import __version__
 from .agent import find_agent
 from .agent_http import fetch, fetch_status, find_http
 from .errors import Error
+from .group_view import look, render_group, watch_group
 from .object_file import read_object, write_table
 from .pool import Frame
 from .session import Session, connect
@@ -113,10 +115,20 @@ def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFla
 
 @app.command()
 def top(agent: AgentOption = None, http: HttpOption = None,
-        interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0) -> None:  # fmt: skip
-    """The same, drawn anew every second, with rates."""
+        interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+        details: Annotated[bool, typer.Option("--details", help="The agent that is asked alone, with all it does.")] = False,
+        once: Annotated[bool, typer.Option("--once", help="Two looks, one table, and no more.")] = False) -> None:  # fmt: skip
+    """All agents of the group and the hosts they sample, drawn anew every second."""
+    where = find_http(http, agent)
     try:
-        watch(find_http(http, agent), interval, Console())
+        if details:
+            watch(where, interval, Console())
+        elif once:
+            before = look(where)
+            time.sleep(interval)
+            make_console().print(render_group(look(where), before))
+        else:
+            watch_group(where, interval, Console())
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
