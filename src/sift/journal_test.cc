@@ -64,7 +64,9 @@ TEST(Journal, ChangedRecordsAreRefusedOrOthers) {
   for (std::size_t at = 0; at < bytes.size(); ++at) {
     std::vector<std::byte> changed = bytes;
     changed[at] ^= std::byte{0xFF};
-    if (const auto read = decode_record(changed)) EXPECT_FALSE(*read == some_record()) << at;
+    if (const auto read = decode_record(changed)) {
+      EXPECT_FALSE(*read == some_record()) << at;
+    }
   }
 }
 
