@@ -148,10 +148,20 @@ def exchanges_rows(now: Look) -> list[list[Any]]:
     return list(best.values())
 
 
+def alarms_rows(now: Look) -> list[list[Any]]:
+    return [
+        [alarm["name"], alarm["host"], alarm["when"], f"{alarm['value']:.6g}", f"{alarm['for_s']:.0f} s", agent]
+        for agent, status in now.statuses.items()
+        for alarm in status.get("alarms", [])
+    ]
+
+
 def render_group(now: Look, before: Look | None = None) -> RenderableType:
     """Tables of one look; with an earlier one, rates between the two."""
     columns = ["agent", "state", "cores", "memory", "moved", "channels", "frames", "more"]
     tables: list[RenderableType] = [table_of("agents", columns, agents_rows(now, before))]
+    if alarms := alarms_rows(now):
+        tables.append(table_of("alarms", ["alarm", "host", "when", "now", "for", "by agent"], alarms))
     if hosts := hosts_rows(now, before):
         columns = ["host", "sampled by", "age", "busy", "load", "memory", "received", "sent"]
         tables.append(table_of("hosts", columns, hosts))

@@ -162,6 +162,17 @@ Status Agent::join_parts() {
   plugins_->start(monotonic_ns());
   OFP_ASSIGN(samplers_, Samplers::make(*loop_, settings_.sampling, monotonic_ns()));
   loop_->add(*samplers_);
+  std::vector<std::string> expected;
+  for (const HostSettings& host : settings_.sampling.hosts) expected.push_back(host.name);
+  if (!settings_.sampling.sources.empty()) expected.push_back(settings_.sampling.own_name);
+  const auto visit = [this](const AlarmWatch::Visitor& visitor) {
+    samplers_->visit(visitor);
+    for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) {
+      if (set->newest_at != never) visitor(set->schema, set->newest);
+    }
+  };
+  alarms_ = std::make_unique<AlarmWatch>(*loop_, settings_.alarms, settings_.sampling.interval_ns, visit, expected, monotonic_ns());
+  loop_->add(*alarms_);
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
@@ -289,6 +300,9 @@ void Agent::publish(TimeNs now) {
   status->exchanges = dispatcher_->exchanges().status(now);
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
+  status->alarms = alarms_->active(now);
+  for (const exchange::AlarmRule& rule : alarms_->rules()) status->alarm_rules.push_back(rule.name);
+  status->alarm_hook = alarms_->hook();
   status->sampled = samplers_->status(now);
   for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) status->sampled.push_back(sampled_of(*set, now));
   board_->publish(std::move(status), monotonic_ns());

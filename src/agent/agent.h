@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "agent/alarm_watch.h"
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
@@ -97,6 +98,7 @@ class Agent {
   std::unique_ptr<group::Group> group_;
   std::unique_ptr<PluginProcesses> plugins_;
   std::unique_ptr<Samplers> samplers_;
+  std::unique_ptr<AlarmWatch> alarms_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

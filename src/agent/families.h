@@ -60,5 +60,6 @@ class Families {
 struct AgentStatus;
 // Of samples: what sampling costs, and all values that are fresh.
 void add_sampled(Families& families, const AgentStatus& status);
+void add_alarms(Families& families, const AgentStatus& status);
 
 }  // namespace offpath::agent

@@ -319,6 +319,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_exchanges(families, status);
   add_plugins(families, status);
   add_sampled(families, status);
+  add_alarms(families, status);
   return families;
 }
 

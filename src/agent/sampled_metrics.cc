@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "agent/families.h"
 #include "agent/json.h"
 #include "agent/status.h"
@@ -41,6 +43,19 @@ void add_cost(Families& families, const Sampled& sampled) {
 }
 
 }  // namespace
+
+void add_alarms(Families& families, const AgentStatus& status) {
+  const auto raised = [&](const std::string& rule) { return std::ranges::count(status.alarms, rule, &AlarmStatus::name); };
+  for (const std::string& rule : status.alarm_rules)
+    families.gauge("alarms_raised", "Hosts and programs for which an alarm of the configuration is raised.", raised(rule), {{"alarm", printable(rule)}});
+  for (const AlarmStatus& alarm : status.alarms) {
+    families.gauge("alarm", "What raised the alarm: the newest value, or seconds of silence.", alarm.value,
+                   {{"alarm", printable(alarm.name)}, {"host", printable(alarm.producer)}});
+  }
+  if (status.alarm_rules.empty()) return;
+  families.counter("alarm_hook_runs_total", "Runs of alarms.hook.", status.alarm_hook.runs);
+  families.counter("alarm_hook_failures_total", "Of these, those that failed.", status.alarm_hook.failures);
+}
 
 void add_sampled(Families& families, const AgentStatus& status) {
   for (const Sampled& each : status.sampled) add_cost(families, each);

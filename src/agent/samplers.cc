@@ -166,6 +166,13 @@ Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now) {
   return sampled;
 }
 
+void Samplers::visit(const std::function<void(const exchange::Schema&, const exchange::Sample&)>& visitor) const {
+  for (const auto& host : hosts_) {
+    if (host->sampling.newest_at() != never) visitor(host->sampling.schema(), host->sampling.newest());
+  }
+  if (own_ && own_->newest_at != never) visitor(own_->schema, own_->newest);
+}
+
 std::vector<Sampled> Samplers::status(TimeNs now) const {
   std::vector<Sampled> all;
   for (const auto& host : hosts_) {

@@ -1,6 +1,7 @@
 // The state machines of src/exchange that sample hosts and this machine, joined with sockets, clocks and the loop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ class Samplers final : public loop::Poller {
   Samplers& operator=(const Samplers&) = delete;
 
   [[nodiscard]] std::vector<Sampled> status(TimeNs now) const;
+  // Every producer's schema and newest sample, where there is one.
+  void visit(const std::function<void(const exchange::Schema&, const exchange::Sample&)>& visitor) const;
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return true; }

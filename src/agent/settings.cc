@@ -128,6 +128,10 @@ constexpr ConfigKey keys[] = {
      millisecond_ns, 3600 * second_ns},
     {"sampling.key_file", ConfigType::text, "",
      "The key shared with the samplers of all hosts: a file of 16 to 4096 bytes that nobody else may read. Needed for [[host]]."},
+    {"alarms.hook", ConfigType::texts, "",
+     "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared; what it is about stands in OFFPATH_ALARM_* "
+     "of its environment. No shell is between."},
+    {"alarms.hook_limit", ConfigType::duration, "10s", "After this it is killed, and all that it started.", millisecond_ns, 3600 * second_ns},
     {"security.allow_uids", ConfigType::texts, "",
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
@@ -200,6 +204,7 @@ const ConfigList lists[] = {
     {"host", "machines whose numbers this agent asks offpath-sampler for ([exchange.md](exchange.md)).", host_keys()},
     {"source", "numbers of the machine that the agent itself runs on ([exchange.md](exchange.md)). The same in the configuration of offpath-sampler.",
      source_keys()},
+    {"alarm", "what is told when it is so for a while: limits of samples, or their absence ([exchange.md](exchange.md)).", alarm_keys()},
     {"trigger", "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).", trigger_keys},
     {"exchange", "what this agent and others tell each other, round by round ([exchange.md](exchange.md)); the same on all of them.", exchange_keys},
 };
@@ -515,6 +520,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
   OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   OFP_ASSIGN(settings.sampling, read_sampling(config));
+  OFP_ASSIGN(settings.alarms, read_alarms(config));
   settings.dispatcher.gauges_interval_ns = settings.sampling.interval_ns;
   settings.dispatcher.real_clock = real_ns;
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));

@@ -11,6 +11,7 @@
 
 #include "agent/dispatcher.h"
 #include "agent/flight.h"
+#include "agent/alarm_settings.h"
 #include "agent/sampling_settings.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -58,6 +59,7 @@ struct AgentSettings {
   std::vector<plugin::PluginOptions> plugins;
   std::vector<PoolSettings> pools;
   SamplingSettings sampling;
+  AlarmSettings alarms;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the

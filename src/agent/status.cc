@@ -127,6 +127,15 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_alarms(Json& json, const AgentStatus& status) {
+  json.key("alarms").begin_list();
+  for (const AlarmStatus& alarm : status.alarms) {
+    json.begin_object().member("name", alarm.name).member("host", alarm.producer).member("when", alarm.condition);
+    json.member("value", alarm.value).member("for_s", seconds(alarm.for_ns)).end_object();
+  }
+  json.end_list();
+}
+
 void write_sampled(Json& json, const AgentStatus& status) {
   json.key("sampled").begin_list();
   for (const Sampled& each : status.sampled) {
@@ -368,6 +377,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_queries(json, status);
   write_exchanges(json, status);
   write_plugins(json, status);
+  write_alarms(json, status);
   write_sampled(json, status);
   write_computes(json, status);
   return json.end_object().text() + "\n";

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/dispatcher.h"
+#include "agent/alarm_watch.h"
 #include "agent/sampled.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
@@ -72,6 +73,9 @@ struct AgentStatus {
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
   std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs
+  std::vector<AlarmStatus> alarms;  // raised now
+  std::vector<std::string> alarm_rules;
+  AlarmHook::Counters alarm_hook;
 };
 
 // How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.

@@ -1,6 +1,7 @@
 #include "exchange/alarm.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -54,21 +55,53 @@ Status check(const AlarmRule& rule) {
   return {};
 }
 
+Result<AlarmRule> parse_alarm(std::string_view when) {
+  AlarmRule rule;
+  rule.kind = AlarmKind::stale;
+  if (when == "silent") return rule;
+  const std::size_t sign = when.find_last_of("<>");  // labels of a field may have some before it
+  if (sign == std::string_view::npos || sign + 1 == when.size()) {
+    return fail(Error::invalid, "'{}' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'", when);
+  }
+  const auto trimmed = [](std::string_view text) {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    return text;
+  };
+  rule.kind = when[sign] == '>' ? AlarmKind::above : AlarmKind::below;
+  rule.field = trimmed(when.substr(0, sign));
+  const std::string_view number = trimmed(when.substr(sign + 1));
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rule.limit);
+  if (error != std::errc() || end != number.data() + number.size()) {
+    return fail(Error::invalid, "'{}': '{}' is not a number", when, number);
+  }
+  rule.clears_at = rule.limit;
+  return rule;
+}
+
 Alarms::Alarms(std::vector<AlarmRule> rules) : rules_(std::move(rules)), producers_(rules_.size()) {}
+
+void Alarms::expect(std::string_view schema, const std::string& producer, TimeNs now) {
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    if (rules_[i].schema == schema && rules_[i].kind == AlarmKind::stale) watched_of(i, producer).heard_at = now;
+  }
+}
+
+Alarms::Watched& Alarms::watched_of(std::size_t rule, const std::string& producer) {
+  Producers& producers = producers_[rule];
+  if (const auto found = producers.find(producer); found != producers.end()) return found->second;
+  make_room(producers);
+  return producers.try_emplace(producer).first->second;
+}
 
 void Alarms::on_sample(const Schema& schema, const Sample& sample, TimeNs now, std::vector<AlarmChange>& changes) {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const AlarmRule& rule = rules_[i];
     if (rule.schema != schema.name) continue;
-    auto found = producers_[i].find(sample.producer);
-    if (found == producers_[i].end()) {
-      make_room(producers_[i]);
-      found = producers_[i].try_emplace(sample.producer).first;
-    }
-    Watched& watched = found->second;
+    Watched& watched = watched_of(i, sample.producer);
     watched.heard_at = now;
     if (rule.kind == AlarmKind::stale) {
-      if (watched.is_raised) changes.push_back({i, found->first, false, 0, watched.since});
+      if (watched.is_raised) changes.push_back({i, sample.producer, false, 0, watched.since});
       watched.is_beyond = watched.is_raised = false;
       continue;
     }
@@ -86,7 +119,7 @@ void Alarms::on_sample(const Schema& schema, const Sample& sample, TimeNs now, s
       if (is_first || elapsed <= 0 || grown < 0) continue;
       value = grown / seconds(elapsed);
     }
-    judge(i, found->first, watched, value, now, changes);
+    judge(i, sample.producer, watched, value, now, changes);
   }
 }
 

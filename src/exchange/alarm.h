@@ -37,6 +37,8 @@ struct AlarmRule {
 
 // What is wrong with it, if anything.
 [[nodiscard]] Status check(const AlarmRule& rule);
+// "load1 > 8", "memory_available_bytes < 1e9" or "silent": kind, field and limit of a rule, which is cleared at its limit.
+[[nodiscard]] Result<AlarmRule> parse_alarm(std::string_view when);
 
 struct AlarmChange {
   std::size_t rule;
@@ -60,6 +62,8 @@ class Alarms {
 
   explicit Alarms(std::vector<AlarmRule> rules);  // each of which check() takes
 
+  // Samples of this producer are to come: one that never does is missed as well.
+  void expect(std::string_view schema, const std::string& producer, TimeNs now);
   // A sample that came now, of a schema that it fits. `changes` is added to.
   void on_sample(const Schema& schema, const Sample& sample, TimeNs now, std::vector<AlarmChange>& changes);
   void on_time(TimeNs now, std::vector<AlarmChange>& changes);
@@ -82,6 +86,7 @@ class Alarms {
   };
   using Producers = std::map<std::string, Watched, std::less<>>;
 
+  Watched& watched_of(std::size_t rule, const std::string& producer);
   void judge(std::size_t rule, const std::string& producer, Watched& watched, double value, TimeNs now, std::vector<AlarmChange>& changes);
   static void make_room(Producers& producers);
 

@@ -151,6 +151,15 @@ TEST_F(AlarmTest, SilenceIsNoticedByTime) {
   EXPECT_EQ(alarms_->next_deadline(), at(13));
 }
 
+TEST_F(AlarmTest, WhoNeverSaidAnythingIsMissed) {
+  watch({stale(5 * second_ns)});
+  alarms_->expect("memory", "host1", at(1));
+  alarms_->expect("other", "host2", at(1));
+  EXPECT_EQ(alarms_->next_deadline(), at(6));
+  EXPECT_EQ(time(6), "+silent@host1");
+  EXPECT_EQ(nothing(7), "-silent@host1");
+}
+
 TEST_F(AlarmTest, WhoHasLeftIsForgotten) {
   watch({stale(5 * second_ns), above(4, 4, 0)});
   EXPECT_EQ(load(0, 5), "+busy@host1");
@@ -170,6 +179,22 @@ TEST_F(AlarmTest, ManyProducersTakeBoundedMemory) {
   std::vector<AlarmChange> changes;
   alarms_->on_time(at(20), changes);
   EXPECT_EQ(changes.size(), Alarms::producers_max - 1);
+}
+
+TEST(AlarmRule, IsReadFromText) {
+  const AlarmRule above = parse_alarm("network_received_bytes{device=\"<a>\"} > 1.5e9").value();
+  EXPECT_EQ(above.kind, AlarmKind::above);
+  EXPECT_EQ(above.field, "network_received_bytes{device=\"<a>\"}");
+  EXPECT_EQ(above.limit, 1.5e9);
+  EXPECT_EQ(above.clears_at, 1.5e9);
+  EXPECT_EQ(parse_alarm("load1<-8").value().kind, AlarmKind::below);
+  EXPECT_EQ(parse_alarm("load1<-8").value().limit, -8);
+  EXPECT_EQ(parse_alarm("silent").value().kind, AlarmKind::stale);
+  for (const char* text : {"", "load1", "load1 >", "silence"}) {
+    EXPECT_EQ(parse_alarm(text).error().message, "'" + std::string(text) + "' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'");
+  }
+  EXPECT_EQ(parse_alarm("load1 > much").error().message, "'load1 > much': 'much' is not a number");
+  EXPECT_EQ(parse_alarm("load1 > 8 for 10s").error().message, "'load1 > 8 for 10s': '8 for 10s' is not a number");
 }
 
 TEST(AlarmRule, SaysWhatIsWrong) {
