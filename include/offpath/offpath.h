@@ -83,6 +83,8 @@ typedef struct ofp_listing ofp_listing;
 typedef struct ofp_want ofp_want;   /* an object that was asked for and may not be there yet */
 typedef struct ofp_gauges ofp_gauges; /* values of the program that the agent reads again and again */
 typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
+typedef struct ofp_exchange ofp_exchange; /* this program's part in an exchange of agents */
+typedef struct ofp_view ofp_view;         /* what an exchange knew of its members after one round */
 
 /* ---- library -------------------------------------------------------------------------------- */
 
@@ -353,6 +355,126 @@ OFP_API int ofp_gauges_write(ofp_gauges *gauges, const uint64_t *values, const u
                              uint64_t cpu_ns, ofp_error *error);
 /* Before ofp_close. */
 OFP_API void ofp_gauges_close(ofp_gauges *gauges);
+/* ---- exchange --------------------------------------------------------------------------------
+ *
+ * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its
+ * deadline, with what has come (docs/exchange.md; the agents' configuration says who takes part). Publishing is a copy into
+ * memory of this program's own, which the agent pulls; views are pushed into memory of this program's own.
+ *
+ *     ofp_exchange *exchange;
+ *     ofp_exchange_options options = {.struct_bytes = sizeof options, .publish = 1};
+ *     ofp_exchange_open(channel, "load", &options, &exchange, &error);
+ *     ofp_exchange_publish(exchange, &load, sizeof load, &error);
+ *     ofp_view *view;
+ *     ofp_exchange_view(exchange, 1000000000, &view, &error);    // the next one, newer than any this program was given
+ */
+
+typedef struct ofp_field {
+  const char *name;
+  char type;        /* 'u' uint64_t, 'i' int64_t, 'f' double: 8 bytes each, in this order; behind them may be presence bits,
+                       a uint64_t for each 64 fields. A NaN is not there either */
+  const char *unit; /* "watts", "bytes"; NULL: none */
+} ofp_field;
+
+typedef struct ofp_exchange_options {
+  uint32_t struct_bytes;
+  uint32_t publish;          /* the records of this agent's host come from this program; one program can */
+  const ofp_field *fields;   /* what a record has; NULL: as configured. What differs from that is OFP_SCHEMA */
+  uint32_t fields_count;
+  uint32_t zero;
+  uint64_t record_bytes_max; /* of a record of this program; 0: as configured */
+  uint64_t view_bytes_max;   /* of a view with its records, which are left out when they do not fit; 0: room for all, of at most 1 GiB */
+} ofp_exchange_options;
+
+OFP_API int ofp_exchange_open(ofp_channel *channel, const char *name, const ofp_exchange_options *options,
+                              ofp_exchange **exchange, ofp_error *error);
+/* Views that were given stay valid. What was to be granted is not any more. */
+OFP_API void ofp_exchange_close(ofp_exchange *exchange);
+
+typedef struct ofp_exchange_info {
+  uint32_t struct_bytes;
+  uint32_t members, self;    /* members have numbers, in the order of all agents' configurations; which one this agent is */
+  uint32_t fields, reductions;
+  uint32_t has_grants;
+  uint64_t record_bytes_max;
+  int64_t interval_ns, deadline_ns;
+  uint64_t grant_total;      /* UINT64_MAX: any amount */
+  char topology[64];
+} ofp_exchange_info;
+OFP_API int ofp_exchange_info_get(ofp_exchange *exchange, ofp_exchange_info *info, ofp_error *error);
+/* NULL beyond the last one. They stay valid until members change, which only those of a whole group do. */
+OFP_API const char *ofp_exchange_member(ofp_exchange *exchange, uint32_t member);
+OFP_API int ofp_exchange_field(ofp_exchange *exchange, uint32_t index, ofp_field *field);
+OFP_API const char *ofp_exchange_reduction(ofp_exchange *exchange, uint32_t index); /* as configured: "sum(power)" */
+
+/* The newest record, from now on: a copy into memory of this program, and a few stores. Never waits. */
+OFP_API int ofp_exchange_publish(ofp_exchange *exchange, const void *record, uint64_t record_bytes, ofp_error *error);
+
+/* The newest view that this program has not been given yet. Looks at this program's memory; when there is none, waits for it as
+ * long as `wait_ns` (0: OFP_WOULD_BLOCK; otherwise OFP_TIMEOUT). One thread at a time for each exchange. */
+OFP_API int ofp_exchange_view(ofp_exchange *exchange, int64_t wait_ns, ofp_view **view, ofp_error *error);
+OFP_API void ofp_view_free(ofp_view *view);
+
+typedef struct ofp_view_info {
+  uint32_t struct_bytes;
+  uint32_t present, expected; /* members whose record of this round is there, and those there could be */
+  uint32_t whole;             /* of all members; otherwise of this agent's part of the tree */
+  uint32_t leader;            /* who decides, as far as this agent knows */
+  uint32_t is_leader;         /* it is this agent */
+  uint32_t entries, figures;
+  uint32_t cut;               /* records were left out: view_bytes_max */
+  uint32_t figure_members;    /* that the figures are of */
+  uint64_t number, epoch;
+  int64_t took_ns;            /* of the round, from its begin to this view */
+  uint64_t tree;              /* when it changes, members may have got other numbers */
+} ofp_view_info;
+OFP_API int ofp_view_info_get(const ofp_view *view, ofp_view_info *info, ofp_error *error);
+
+typedef struct ofp_view_entry {
+  uint32_t member;
+  uint32_t present;      /* of this round; otherwise the newest that is known */
+  uint32_t has_value;    /* it has published something, and the record is here */
+  uint32_t zero;
+  uint64_t epoch;        /* of the record; 0: nothing was ever heard of this member */
+  int64_t age_ns;
+  const void *record;    /* lives as long as the view */
+  uint64_t record_bytes;
+} ofp_view_entry;
+OFP_API int ofp_view_entry_get(const ofp_view *view, uint32_t index, ofp_view_entry *entry);
+
+typedef struct ofp_ranked {
+  double value;
+  uint64_t member;
+} ofp_ranked;
+typedef struct ofp_view_figure {
+  uint64_t count;          /* members that had a value */
+  double value;            /* of sum, min, max, mean; NaN: nobody had one */
+  uint64_t exact;          /* of sum, min and max of integers: all digits, as the field's type */
+  const ofp_ranked *top;   /* of top: the largest first */
+  const uint64_t *bins;    /* of histogram */
+  uint32_t top_count, bins_count;
+} ofp_view_figure;
+OFP_API int ofp_view_figure_get(const ofp_view *view, uint32_t index, ofp_view_figure *figure);
+
+/* ---- grants: shares of a total, from whoever leads to the others, for a while */
+
+/* What this program would have granted to these members, if its agent leads; it stays wished for until it is changed, or the
+ * exchange is closed. `may_grant` (may be NULL): whether this agent can, now. */
+OFP_API int ofp_exchange_grant(ofp_exchange *exchange, const uint32_t *members, const uint64_t *amounts, uint32_t count,
+                               uint32_t *may_grant, ofp_error *error);
+/* What this program's agent has been granted and may be used now, and for how long; 0 when there is nothing, or it is over. It
+ * is counted from this program's own records: without one published there are no grants. No call to the agent. */
+OFP_API int ofp_exchange_granted(ofp_exchange *exchange, uint64_t *amount, int64_t *left_ns, ofp_error *error);
+
+/* ---- a decision maker: compute, publish, look, decide, again */
+
+/* Fills the next record, returns its bytes (at most `record_bytes_max`), or 0 to publish nothing. NULL: nothing is published. */
+typedef uint64_t (*ofp_compute_local)(void *user, void *record, uint64_t record_bytes_max);
+/* Is given each view; 0 goes on, anything else ends ofp_exchange_run with OFP_OK. */
+typedef int (*ofp_on_view)(void *user, ofp_exchange *exchange, const ofp_view *view);
+/* Until on_view says so, or OFP_TIMEOUT. */
+OFP_API int ofp_exchange_run(ofp_exchange *exchange, ofp_compute_local compute_local, ofp_on_view on_view, void *user, int64_t wait_ns,
+                             ofp_error *error);
 
 #ifdef __cplusplus
 }

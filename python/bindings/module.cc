@@ -36,4 +36,5 @@ NB_MODULE(_native, module) {
   bind_channel(module);
   bind_stream(module);
   bind_gauges(module);
+  bind_exchange(module);
 }

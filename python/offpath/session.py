@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ._native import Channel
+from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
@@ -155,6 +156,15 @@ class Session:
         """The tracks of a sift pool by its name, such as ``sift:/tracks``. ``key``: the column with identifiers, by
         default the one that the name's options say, or ``id``."""
         return Tracks(self, name, key)
+
+    def exchange(self, name: str, *, publish: bool = False, fields: Iterable[str | Field] = (), record_bytes_max: int = 0,
+                 view_bytes_max: int = 0) -> Exchange:  # fmt: skip
+        """This program's part in an exchange of the agent's (docs/exchange.md).
+
+        ``publish``: the records of this agent come from this program. ``fields``, as ``"power:f64:watts"``, have to be those of the
+        configuration, where that has any. ``view_bytes_max`` bounds views with their records; 0: room for all, of at most 1 GiB.
+        """
+        return Exchange(self, name, publish=publish, fields=fields, record_bytes_max=record_bytes_max, view_bytes_max=view_bytes_max)
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -71,6 +73,8 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
   OFP_TRY(open_disk());
+  OFP_TRY(read_trees());
+  settings_.dispatcher.nonce = incarnation_;
   OFP_TRY(before_threads());
   OFP_TRY(join_parts());
   if (settings_.http) {
@@ -80,6 +84,25 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   }
   if (settings_.flight) {
     OFP_ASSIGN(flight_, FlightEndpoint::start(*settings_.flight, settings_.dispatcher, *loop_, *dispatcher_));
+  }
+  return {};
+}
+
+// The trees of exchanges are files of their own.
+Status Agent::read_trees() {
+  for (exchange::ExchangeSettings& each : settings_.dispatcher.exchanges) {
+    if (each.tree_file.empty()) continue;
+    std::ifstream file(each.tree_file);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file) return fail(Error::io, "exchange {}: {} cannot be read", each.options.name, each.tree_file);
+    each.shape.tree = std::move(text);
+    auto members = exchange::tree_members(each.shape.tree);
+    if (!members) return fail(Error::invalid, "exchange {}: {}: {}", each.options.name, each.tree_file, members.error().message);
+    each.members = std::move(*members);
+    std::vector<exchange::Place> places;
+    for (const std::string& name : each.members) places.push_back({name});
+    if (auto tree = exchange::Topology::make(each.shape, places); !tree)
+      return fail(Error::invalid, "exchange {}: {}: {}", each.options.name, each.tree_file, tree.error().message);
   }
   return {};
 }
@@ -258,6 +281,7 @@ void Agent::publish(TimeNs now) {
   status->sifts = dispatcher_->sifts().pools();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
+  status->exchanges = dispatcher_->exchanges().status(now);
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
   status->sampled = samplers_->status(now);

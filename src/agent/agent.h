@@ -80,6 +80,7 @@ class Agent {
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
   [[nodiscard]] Status open_disk();
+  [[nodiscard]] Status read_trees();
   [[nodiscard]] Status meet_others();
   void make_group();
   void leave_group();

@@ -54,6 +54,8 @@ bool is_of_queries(const Entry& request) noexcept {
          (kind == EntryKind::release && pool::QueryService::is_own(request));
 }
 
+bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange; }
+
 constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
 
 DispatcherOptions with_limits(DispatcherOptions options) {
@@ -72,6 +74,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
                pools_),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
+      exchanges_(options.exchanges, options.nonce, options.channels.clock),
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {}
 
@@ -85,6 +88,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   pools_.on_channel_open(number, client.user);
   sifts_.on_channel_open(number, client.user);
   queries_.on_channel_open(number, client.user);
+  exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
       added.traits().name, added.traits().reason);
@@ -139,6 +143,13 @@ bool Dispatcher::poll(TimeNs now) {
     carry_out(gauge_effects_);
     did = true;
   }
+  if (group_ != nullptr && !std::exchange(exchanges_told_, true)) tell_exchanges(now);
+  if (exchanges_.next_deadline() <= now) {
+    exchange::ServiceEffects effects;
+    exchanges_.on_time(now, effects);
+    carry_out(effects);
+    did = true;
+  }
   // Each batch gives a buffer back: who waits for none is not bothered with it.
   const std::uint64_t free = mover_.memory_free();
   if (free > std::exchange(free_bytes_before_, free)) {
@@ -173,7 +184,8 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), gauges_.next_deadline()});
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(),
+                   gauges_.next_deadline()});
 }
 
 // ---- events
@@ -184,6 +196,11 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
   if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
     gauges_.on_request(channel.number(), channel.program(), request, now, gauge_effects_);
     return carry_out(gauge_effects_);
+  }
+  if (is_of_exchange(kind)) {
+    exchange::ServiceEffects effects;
+    exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
+    return carry_out(effects);
   }
   if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
@@ -206,6 +223,11 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   if (service == Service::gauges) {
     gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, gauge_effects_);
     return carry_out(gauge_effects_);
+  }
+  if (service == Service::exchange) {
+    exchange::ServiceEffects effects;
+    exchanges_.on_transfer(mover::number_of(token), status, now, effects);
+    return carry_out(effects);
   }
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);
@@ -243,6 +265,9 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
+  exchange::ServiceEffects left;
+  exchanges_.on_channel_closed(channel.number(), now, left);
+  carry_out(left);
   mover_.on_channel_closed(channel.number(), now, effects_);
   closed_.push_back(channel.number());
 }
@@ -280,6 +305,7 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   pools_.set_self(self.name, self.process);
   sifts_.set_self(self.name, self.process);
   pools_.set_own_user(owner);
+  exchanges_.set_self(self.name, owner);
   group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
 }
 
@@ -301,6 +327,46 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   sifts_.on_members(alive);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);
+  tell_exchanges(now);
+}
+
+// The dead are expected: an exchange says that they are missing. Who has left is not.
+void Dispatcher::tell_exchanges(TimeNs now) {
+  if (!exchanges_.is_any()) return;
+  const auto host_of = [](const std::string& address) {
+    const std::size_t from = address.find(':') + 1, to = address.rfind(':');
+    return address.starts_with("unix:") || to <= from ? std::string() : address.substr(from, to - from);
+  };
+  const group::Membership& membership = group_->membership();
+  std::vector<exchange::GroupMember> members{{membership.self().id.name, host_of(membership.self().id.address), true}};
+  for (const auto& [name, member] : membership.others())
+    if (member.state != group::MemberState::left)
+      members.push_back({name, host_of(member.id.address), member.state != group::MemberState::dead});
+  exchange::ServiceEffects effects;
+  exchanges_.on_members(members, now, effects);
+  carry_out(effects);
+}
+
+void Dispatcher::carry_out(exchange::ServiceEffects& effects) {
+  for (const auto& pull : effects.pulls) {
+    AgentEnd* end = find(pull.channel);
+    OFP_ASSERT(end != nullptr);
+    end->pull(mover::token_of(Service::exchange, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
+  }
+  for (const auto& push : effects.pushes) {
+    AgentEnd* end = find(push.channel);
+    OFP_ASSERT(end != nullptr);
+    end->push(mover::token_of(Service::exchange, push.token), {{push.region, push.offset, push.bytes.data(), push.bytes.size()}});
+  }
+  for (const auto& done : effects.answers)
+    if (AgentEnd* end = find(done.channel); end != nullptr && !end->closed()) end->reply(ReplyKind::done, done.ticket, wire::Done{done.value});
+  for (const auto& outcome : effects.outcomes) {
+    AgentEnd* end = find(outcome.channel);
+    if (end == nullptr || end->closed()) continue;
+    if (outcome.status) end->reply(ReplyKind::done, outcome.ticket, wire::Done{0});
+    else end->reply_failure(outcome.ticket, wire::any_reply, outcome.status.error());
+  }
+  for (auto& post : effects.posts) group_->post(post.member, std::move(post.request));
 }
 
 void Dispatcher::ask_member(mover::AskEffect& ask) {

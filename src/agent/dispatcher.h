@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "channel/agent_end.h"
+#include "exchange/exchange_service.h"
 #include "exchange/gauges.h"
 #include "group/group.h"
 #include "mover/mover.h"
@@ -33,6 +34,8 @@ struct DispatcherOptions {
   channel::AgentEndOptions channels;
   TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
+  std::vector<exchange::ExchangeSettings> exchanges;
+  std::uint64_t nonce = 0;  // random for each process
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
@@ -105,6 +108,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
   [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
+  [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -152,6 +156,8 @@ class Dispatcher final : public channel::AgentEvents {
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
   void carry_out(exchange::GaugeEffects& effects);
+  void carry_out(exchange::ServiceEffects& effects);
+  void tell_exchanges(TimeNs now);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
   [[nodiscard]] std::uint64_t memory_wanted() const;
@@ -163,6 +169,7 @@ class Dispatcher final : public channel::AgentEvents {
   pool::QueryService queries_;
   sift::SiftService sifts_;
   pool::ComputeService computes_;
+  exchange::ExchangeService exchanges_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
   exchange::Gauges gauges_;
@@ -178,6 +185,7 @@ class Dispatcher final : public channel::AgentEvents {
   std::uint64_t next_put_ = 1;
   CallFunctions functions_;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
+  bool exchanges_told_ = false;          // who is in the group
   std::uint64_t free_bytes_before_ = 0;  // at the last poll
 };
 

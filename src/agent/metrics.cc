@@ -205,6 +205,50 @@ void add_sifts(Families& families, const AgentStatus& status) {
 }
 
 // Named by the configuration, so there are not many.
+void add_exchanges(Families& families, const AgentStatus& status) {
+  for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
+    const exchange::ExchangeCounters& counters = each.counters;
+    const Labels labels{{"exchange", printable(each.name)}};
+    const auto with = [&](std::string_view name, std::string_view value) {
+      Labels more = labels;
+      more.push_back({std::string(name), std::string(value)});
+      return more;
+    };
+    families.gauge("exchange_members", "Members of an exchange.", each.members.size(), labels);
+    const std::string rounds = "Rounds of an exchange, by their view: of all members there could be, or not.";
+    families.counter("exchange_rounds_total", rounds, counters.complete, with("view", "complete"));
+    families.counter("exchange_rounds_total", rounds, counters.partial, with("view", "partial"));
+    families.counter("exchange_late_total", "Parcels that came after their round was over.", counters.late, labels);
+    families.counter("exchange_refused_total", "Parcels that made no sense, or of another tree.", counters.refused, labels);
+    families.counter("exchange_leaders_replaced_total", "Leaders that were silent, and passed over.", counters.replaced, labels);
+    families.counter("exchange_rounds_without_record_total", "Rounds in which this agent had no record.", counters.without_value, labels);
+    families.counter("exchange_bytes_total", "Bytes of parcels.", counters.bytes_in, with("direction", "in"));
+    families.counter("exchange_bytes_total", "Bytes of parcels.", counters.bytes_out, with("direction", "out"));
+    families.counter("exchange_parcels_total", "Parcels.", counters.parcels_in, with("direction", "in"));
+    families.counter("exchange_parcels_total", "Parcels.", counters.parcels_out, with("direction", "out"));
+    families.gauge("exchange_round_seconds", "From the last round's begin to its view.", seconds(counters.round_ns), labels);
+    families.gauge("exchange_round_seconds_max", "The longest so far.", seconds(counters.round_ns_max), labels);
+    families.gauge("exchange_overrun_seconds_max", "The latest view after its deadline: the agent was not running then.",
+                   seconds(counters.overrun_ns_max), labels);
+    families.counter("exchange_cost_seconds_total", "Processor time of this agent that went into the exchange.", seconds(each.cost_ns), labels);
+    families.counter("exchange_records_torn_total", "Reads of a record while its program wrote it; they are repeated.", each.torn, labels);
+    families.counter("exchange_views_pushed_total", "Views pushed to programs.", each.views_pushed, labels);
+    if (each.view) {
+      families.gauge("exchange_present", "Members whose record of the last round was there.", each.view->present, labels);
+      for (std::size_t i = 0; each.view->reduced && i < each.reductions.size(); ++i)
+        families.gauge("exchange_figure", "Reductions over the members, as of the last view.", each.view->reduced->value(i, each.reductions[i]),
+                       with("figure", printable(each.reductions[i].text)));
+      for (const exchange::ViewEntry& entry : each.view->entries)
+        families.gauge("exchange_age_seconds", "Age of each member's record, as of the last view.", seconds(entry.age_ns),
+                       with("member", printable(each.members[entry.member])));
+    }
+    if (each.grant_total != 0) {
+      families.gauge("exchange_granted", "What this agent has given out, as their leader.", each.granted, labels);
+      families.gauge("exchange_held", "What this agent was granted.", each.held, labels);
+    }
+  }
+}
+
 void add_computes(Families& families, const AgentStatus& status) {
   const pool::ComputeCounters& computes = status.computes;
   families.counter("pool_computes_total", "Computations that programs and members asked for.", computes.asked);
@@ -268,6 +312,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_queries(families, status);
   add_sifts(families, status);
   add_computes(families, status);
+  add_exchanges(families, status);
   add_plugins(families, status);
   add_sampled(families, status);
   return families;

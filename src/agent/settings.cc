@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "agent/exchange_settings.h"
 #include "plugin/message.h"
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
@@ -200,6 +201,7 @@ const ConfigList lists[] = {
     {"source", "numbers of the machine that the agent itself runs on ([exchange.md](exchange.md)). The same in the configuration of offpath-sampler.",
      source_keys()},
     {"trigger", "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).", trigger_keys},
+    {"exchange", "what this agent and others tell each other, round by round ([exchange.md](exchange.md)); the same on all of them.", exchange_keys},
 };
 
 // "agent.toml:12: agent.listen: what is wrong"
@@ -514,6 +516,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.sampling, read_sampling(config));
   settings.dispatcher.gauges_interval_ns = settings.sampling.interval_ns;
   settings.dispatcher.real_clock = real_ns;
+  OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
   if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))

@@ -236,6 +236,51 @@ void write_sifts(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {
+  const exchange::View& view = *each.view;
+  json.member("epoch", view.epoch).member("present", view.present).member("expected", view.expected).member("whole", view.whole);
+  json.member("leader", view.leader < each.members.size() ? each.members[view.leader] : std::string());
+  json.key("entries").begin_list();
+  for (const exchange::ViewEntry& entry : view.entries) {
+    json.begin_object().member("member", each.members[entry.member]).member("present", entry.present).member("has_value", entry.has_value);
+    json.member("epoch", entry.epoch).member("age_s", seconds(entry.age_ns)).member("bytes", entry.record.bytes.size()).end_object();
+  }
+  json.end_list().key("figures").begin_list();
+  for (std::size_t i = 0; view.reduced && i < each.reductions.size(); ++i) {
+    const double value = view.reduced->value(i, each.reductions[i]);
+    json.begin_object().member("figure", each.reductions[i].text).member("count", view.reduced->figure(i).count);
+    if (value == value) json.member("value", value);  // JSON has no NaN
+    json.end_object();
+  }
+  json.end_list();
+}
+
+void write_exchanges(Json& json, const AgentStatus& status) {
+  json.key("exchanges").begin_list();
+  for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
+    const exchange::ExchangeCounters& counters = each.counters;
+    json.begin_object().member("name", each.name).member("topology", each.topology).member("failure", each.failure);
+    json.member("picture", each.picture).member("programs", each.programs).member("has_source", each.has_publisher).member("leads", each.leads);
+    json.key("members").begin_list();
+    for (std::size_t i = 0; i < each.members.size(); ++i)
+      json.begin_object().member("name", each.members[i]).member("up", i < each.up.size() && each.up[i]).end_object();
+    json.end_list();
+    json.member("rounds", counters.rounds).member("complete", counters.complete).member("partial", counters.partial);
+    json.member("late", counters.late).member("refused", counters.refused).member("followed", counters.followed);
+    json.member("replaced", counters.replaced).member("without_value", counters.without_value);
+    json.member("parcels_in", counters.parcels_in).member("parcels_out", counters.parcels_out);
+    json.member("bytes_in", counters.bytes_in).member("bytes_out", counters.bytes_out);
+    json.member("round_s", seconds(counters.round_ns)).member("round_s_max", seconds(counters.round_ns_max));
+    json.member("overrun_s_max", seconds(counters.overrun_ns_max)).member("cost_s", seconds(each.cost_ns));
+    json.member("views_pushed", each.views_pushed).member("records_pulled", each.records_pulled).member("torn", each.torn);
+    json.member("grant_total", each.grant_total).member("granted", each.granted).member("held", each.held).member("may_grant", each.may_grant);
+    json.key("view").begin_object();
+    if (each.view) write_view(json, each);
+    json.end_object().end_object();
+  }
+  json.end_list();
+}
+
 }  // namespace
 
 std::shared_ptr<const AgentStatus> StatusBoard::get() {
@@ -319,6 +364,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_members(json, status);
   write_sifts(json, status);
   write_queries(json, status);
+  write_exchanges(json, status);
   write_plugins(json, status);
   write_sampled(json, status);
   write_computes(json, status);

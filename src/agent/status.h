@@ -68,6 +68,7 @@ struct AgentStatus {
   std::vector<sift::SiftService::PoolStatus> sifts;
   pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
+  std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
   std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs

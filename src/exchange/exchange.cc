@@ -36,8 +36,14 @@ std::vector<std::uint32_t> ranks_of(const Topology& topology) {
 
 }  // namespace
 
-Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now)
-    : options_(std::move(options)), topology_(std::move(topology)), self_(self), tag_(tag_of(options_.name)), peers_(topology_.size()), parts_(topology_.nodes().size()) {
+Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now, std::uint64_t epoch)
+    : options_(std::move(options)),
+      topology_(std::move(topology)),
+      self_(self),
+      tag_(tag_of(options_.name)),
+      peers_(topology_.size()),
+      parts_(topology_.nodes().size()),
+      epoch_(epoch) {
   OFP_ASSERT(self < topology_.size() && offpath::exchange::check(options_));
   waits_for_down_ = options_.views_to_all || options_.grants.has_value();
   const std::uint32_t levels = topology_.node(topology_.root()).level;

@@ -95,8 +95,8 @@ struct ExchangeCounters {
 
 class Exchange {
  public:
-  // `nonce` is random for each process (grants.h).
-  Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now);
+  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one takes the place of.
+  Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now, std::uint64_t epoch = 0);
 
   // Begins the next round now, whatever the interval says.
   void begin(TimeNs now, ExchangeEffects& effects);

@@ -57,6 +57,12 @@ enum class EntryKind : std::uint8_t {
   peer_cancel = 38,
   gauges_open = 40,
   gauges_close = 41,
+  exchange_open = 48,
+  exchange_info = 49,
+  exchange_wait = 50,
+  exchange_grant = 51,
+  exchange_close = 52,
+  peer_exchange = 53,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -401,6 +407,60 @@ struct SiftInfo {
 };
 inline constexpr std::size_t tracks_asked_max = 512;  // identifiers of one request
 
+// Exchanges (wire/exchange_area.h has the memory). A program takes part in one: its records are pulled from `area`, views are pushed
+// there. Done: the number that later requests name it by.
+struct ExchangeOpen {
+  std::string_view name;
+  bool publishes;               // the exchange's records come from this program
+  std::uint64_t record_bytes;   // of a record, at most: the area's slots
+  std::uint64_t view_bytes;
+  BufferRef area;
+  Bytes fields;                 // encoded ExchangeField each; none: whatever the configuration says
+};
+
+// An ExchangeDescription is pushed to `room`, if it fits. Done: how many bytes it has.
+struct ExchangeInfo {
+  std::uint64_t number;
+  BufferRef room;
+};
+
+// Done with the number of the newest view in the area, when that is more than `after`, or when `wait_ns` is over.
+struct ExchangeWait {
+  std::uint64_t number;
+  std::uint64_t after;
+  std::int64_t wait_ns;
+};
+
+// What the program would grant; it stays until changed, or the program goes. Done: 1 if this agent leads, and grants.
+struct ExchangeWish {
+  std::uint32_t member;
+  std::uint32_t zero;
+  std::uint64_t amount;
+};
+static_assert(sizeof(ExchangeWish) == 16);
+struct ExchangeGrant {
+  std::uint64_t number;
+  std::vector<ExchangeWish> wishes;
+};
+inline constexpr std::size_t exchange_wishes_max = 2048;  // of one request
+
+struct ExchangeClose {
+  std::uint64_t number;
+};
+
+// Agent to agent: a parcel (src/exchange/parcel.h) of exchange `tag`, or a part of one that is larger: `parcel` counts the sender's
+// parcels. The bytes are enclosed, or to be pulled. Done when they are the reader's.
+struct PeerExchange {
+  std::uint64_t tag;
+  std::uint64_t parcel;
+  std::uint64_t total_bytes;
+  std::uint64_t offset;
+  BufferRef part;
+  Bytes bytes;  // enclosed; empty: pulled
+};
+inline constexpr std::uint64_t exchange_enclosed_max = 4096;
+inline constexpr std::uint64_t exchange_part_max = 1 << 20;
+
 struct PeerDefine {
   std::uint64_t user;  // whose pool it is
   std::string_view pool;
@@ -491,7 +551,8 @@ struct Done {
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \
   X(PeerQuery) X(PeerQueryNext) X(PeerCancel) \
-  X(GaugesOpen) X(GaugesClose)
+  X(GaugesOpen) X(GaugesClose) \
+  X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

@@ -1,0 +1,184 @@
+// The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and views by
+// wire/exchange_area.h. Read exchange.h first. A state machine like the other services.
+//
+//   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> other agents
+//   a view         --> pushed into every program's area, the slot first, then the line --> who waits for it is answered
+//
+// Members are those that the configuration names, or all of the group; a tree of other members is another tree (its fingerprint says
+// so), and their numbers change with it. Grants want members that are named: a majority of an unknown number is none.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "channel/ring.h"
+#include "exchange/channel_carrier.h"
+#include "exchange/exchange.h"
+#include "wire/exchange_area.h"
+
+namespace offpath::exchange {
+
+struct ExchangeSettings {
+  ExchangeOptions options;
+  Shape shape;
+  std::string tree_file{};            // of Shape::Kind::file: read before the service is made
+  std::vector<std::string> members{};  // none: all of the group
+  std::string source{};               // of records: empty: a program publishes; otherwise the agent's own, by set_record
+  std::optional<uid_t> user{};        // whose programs may take part, besides the agent's own user's and root's
+};
+
+// A member of the group, as on_members tells it.
+struct GroupMember {
+  std::string name;
+  std::string host;  // empty: not known
+  bool is_up;
+};
+
+struct ServiceEffects {
+  struct Push {
+    std::uint64_t channel, token;
+    wire::RegionId region;
+    std::uint64_t offset;
+    Bytes bytes;  // stay until on_transfer
+  };
+  struct Done {
+    std::uint64_t channel, ticket, value;
+  };
+  struct Post {
+    std::string member;
+    group::Request request;
+  };
+  std::vector<ParcelReader::Effects::Pull> pulls;
+  std::vector<Push> pushes;
+  std::vector<Done> answers;
+  std::vector<ParcelReader::Effects::Answer> outcomes;  // Done with 0, or the failure
+  std::vector<Post> posts;
+};
+
+class ExchangeService {
+ public:
+  static constexpr std::size_t subscribers_max = 64;  // programs of one exchange
+  static constexpr std::size_t waiters_max = 256;     // of one program
+
+  // `clock` is read to tell what exchanging costs; null: it costs nothing, as in a simulation.
+  ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr);
+  ~ExchangeService();
+
+  void set_self(std::string name, uid_t owner);
+  // All of the group that are expected to take part, this agent included.
+  void on_members(const std::vector<GroupMember>& members, TimeNs now, ServiceEffects& effects);
+
+  // `same_clock`: the program's CLOCK_MONOTONIC is this agent's.
+  void on_channel_open(std::uint64_t channel, uid_t user, bool same_clock) { channels_[channel] = {user, same_clock}; }
+  void on_channel_closed(std::uint64_t channel, TimeNs now, ServiceEffects& effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now, ServiceEffects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects);
+  void on_time(TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  // The newest record of an exchange whose source the agent is. False: there is no such exchange.
+  bool set_record(std::string_view source, Bytes record, TimeNs made_at);
+  [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
+
+  struct ExchangeStatus {
+    std::string name, topology, picture;
+    std::string failure;                // why it does not run here; empty: it does
+    std::vector<std::string> members;
+    MemberIndex self = nobody;
+    ViewPtr view;                       // the newest one; null: none yet
+    std::vector<bool> up;
+    ExchangeCounters counters;
+    std::size_t programs = 0;
+    bool has_publisher = false, leads = false, may_grant = false;
+    std::uint64_t granted = 0, grant_total = 0, held = 0;
+    std::vector<Reduction> reductions;
+    std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0;
+    TimeNs cost_ns = 0;
+  };
+  [[nodiscard]] std::vector<ExchangeStatus> status(TimeNs now) const;
+
+ private:
+  struct Channel {
+    uid_t user;
+    bool same_clock;
+  };
+  struct Waiter {
+    std::uint64_t ticket, after;
+    TimeNs until;
+  };
+  // A program that takes part in an exchange.
+  struct Subscriber {
+    std::uint64_t number, channel;
+    wire::BufferRef area;
+    std::uint64_t record_bytes, view_bytes;
+    bool publishes, wished = false;
+    // views
+    enum class Push : std::uint8_t { idle, slot, line } push = Push::idle;
+    std::uint64_t view_number = 0, shown = 0;  // being pushed; in its area
+    std::vector<std::byte> view_bytes_out{};
+    ViewPtr next{};                            // came while another was being pushed
+    std::vector<Waiter> waiters{};
+    // records
+    enum class Read : std::uint8_t { idle, line, slot, rest } read = Read::idle;
+    bool read_again = false;
+    unsigned torn = 0;
+    TimeNs read_at = 0, read_before_at = 0;    // when a read that ended well began: this one, the one before
+    std::uint64_t reading = 0, record_number = 0;
+    TimeNs record_seen_at = 0;
+    std::shared_ptr<std::vector<std::byte>> room{};  // the line, behind it the slot: kept by whatever reads into it
+  };
+  struct One;
+  struct Transfer {
+    enum class Kind : std::uint8_t { read, push, describe } kind;
+    std::uint64_t subscriber;                  // its number
+    std::uint64_t ticket = 0;
+    std::shared_ptr<std::vector<std::byte>> bytes{};
+  };
+
+  [[nodiscard]] Status serve(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] Status open(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] Status describe(std::uint64_t channel, const channel::Entry& request, ServiceEffects& effects);
+  [[nodiscard]] Status wait(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] Status grant(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] Status end(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  struct Found {
+    One* one = nullptr;
+    Subscriber* subscriber = nullptr;
+  };
+  [[nodiscard]] Found find(std::uint64_t number) const;
+  [[nodiscard]] Result<Found> own(std::uint64_t channel, std::uint64_t number) const;
+  void remove(One& one, std::uint64_t number, ServiceEffects& effects);
+  void rebuild(One& one, const std::vector<GroupMember>& members, TimeNs now);
+  void carry_out(One& one, ExchangeEffects& effects, TimeNs now, ServiceEffects& out);
+  void take_arrived(TimeNs now, ServiceEffects& out);
+  void begin_read(One& one, TimeNs now, ServiceEffects& out);
+  void on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
+  [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out);
+  void give_local(One& one, TimeNs now, ServiceEffects& out);
+  void read_line(Subscriber& subscriber, ServiceEffects& out);
+  void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at, ServiceEffects& out);
+  void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out);
+  void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
+  void encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now, std::vector<std::byte>& to) const;
+  void drain(ParcelReader::Effects& from, ServiceEffects& to);
+
+  std::uint64_t nonce_;
+  TimeNs (*clock_)();
+  std::string self_;
+  uid_t owner_ = 0;
+  std::vector<std::unique_ptr<One>> exchanges_;
+  std::map<std::uint64_t, Channel> channels_;
+  std::map<std::uint64_t, Transfer> transfers_;  // by token
+  ParcelReader reader_;
+  std::vector<std::pair<One*, SharedBytes>> arrived_;
+  std::vector<ServiceEffects::Post> posts_;  // by carriers, within a call
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace offpath::exchange

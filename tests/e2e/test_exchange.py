@@ -1,0 +1,184 @@
+"""Agents that exchange what their hosts publish, as processes: over every link, one stopped, one killed, the leader killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import offpath
+import pytest
+from agent_group import LINKS, PATIENCE_S, Group, new_group
+from agent_process import until
+
+NAMES = ["a", "b", "c", "d"]
+DEADLINE_S = 0.2
+LOAD = """
+[[exchange]]
+name = "load"
+topology = "{topology}"
+interval = "250ms"
+deadline = "200ms"
+{more}
+fields = ["power:f64:watts", "jobs:u64"]
+reductions = ["sum(power)", "top(jobs, 2)"]
+"""
+GRANTS = 'members = ["a", "b", "c", "d"]\ngrant_total = 100\ngrant_ttl = "1s"\ngrant_lease = "2s"'
+
+
+def start(group: Group, names: list[str], topology: str = "allgather", more: str = "") -> None:
+    config = group.directory / "exchange.toml"
+    config.write_text(LOAD.format(topology=topology, more=more))
+    for i, name in enumerate(names):
+        join = ["--join", group.address(names[0])] if i else []
+        group.start(name, "--config", str(config), *join)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path)
+    yield made
+    made.stop_all()
+
+
+def exchanges(group: Group, names: list[str]) -> dict[str, offpath.Exchange]:
+    return {name: group.connect(name).exchange("load", publish=True) for name in names}
+
+
+def complete_view(exchange: offpath.Exchange, expected: int) -> offpath.View:
+    """The first one in which all have a value of this round."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        view = exchange.view(timeout=PATIENCE_S)
+        if view.expected == expected and view.complete and all(entry.has_value for entry in view.entries.values()):
+            return view
+    raise AssertionError(f"no complete view: {view}")
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("topology", ["allgather", "neighbourhoods(2)"])
+def test_everybody_learns_what_all_published(tmp_path: Path, link: str, topology: str) -> None:
+    with new_group(tmp_path, link) as group:
+        start(group, NAMES, topology)
+        # Programs of their own agents; they open the exchange once that has heard of the others.
+        load = exchanges(group, NAMES)
+        for i, name in enumerate(NAMES):
+            load[name].publish(power=100.0 + i, jobs=i)
+        for name in NAMES:
+            view = complete_view(load[name], 4)
+            assert {member: entry["power"] for member, entry in view.entries.items()} == {
+                each: 100.0 + i for i, each in enumerate(NAMES)
+            }
+            assert all(0 <= entry.age <= PATIENCE_S for entry in view.entries.values())
+            assert view.figures["sum(power)"].value == 406.0
+            assert view.figures["top(jobs, 2)"].top == [(3.0, "d"), (2.0, "c")]
+            assert view.leader == "a" and view.is_leader == (name == "a")
+        load["b"].publish(power=7.5)  # nothing is said about jobs
+        assert until(lambda: load["d"].view(PATIENCE_S)["b"]["power"] == 7.5, PATIENCE_S)
+        assert load["d"].view(PATIENCE_S)["b"]["jobs"] is None
+
+
+def test_a_stopped_agent_makes_views_partial_and_never_late(group: Group) -> None:
+    start(group, NAMES, "neighbourhoods(2)")
+    load = exchanges(group, NAMES)
+    for name in NAMES:
+        load[name].publish(power=1.0, jobs=1)
+    complete_view(load["a"], 4)
+    process = group.running["c"].process  # which leads the second neighbourhood
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        assert until(lambda: load["a"].view(PATIENCE_S).present < 4, PATIENCE_S)
+        # Its neighbour passes it over, and only its own record is missing. Stopped for longer than until it is called dead.
+        until_s = time.monotonic() + 10
+        seen = []
+        while time.monotonic() < until_s:
+            view = load["a"].view(PATIENCE_S)
+            seen.append((view.present, view["c"].present, view["d"].present))
+            assert view["c"].has_value  # the newest there is
+        assert seen[-1] == (3, False, True)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    complete_view(load["a"], 4)
+    # A view is given by a timer of the agent itself: it is late only if that did not run.
+    told = next(each for each in group.running["a"].status()["exchanges"] if each["name"] == "load")
+    assert told["partial"] > 0
+    assert told["overrun_s_max"] < DEADLINE_S
+
+
+def test_a_killed_leader_is_replaced_and_taken_back(group: Group) -> None:
+    start(group, NAMES, "neighbourhoods(2)", 'members = ["a", "b", "c", "d"]')
+    load = exchanges(group, NAMES)
+    for name in NAMES:
+        load[name].publish(power=1.0, jobs=1)
+    complete_view(load["d"], 4)
+    group.running["a"].process.kill()
+    group.running["a"].process.wait()
+
+    def without_a() -> bool:
+        view = load["d"].view(PATIENCE_S)
+        return view.present == 3 and view.expected == 4 and view.leader == "b" and not view["a"].present
+
+    assert until(without_a, PATIENCE_S)
+    group.start("a", "--config", str(group.directory / "exchange.toml"), "--join", group.address("b"))
+    again = group.connect("a").exchange("load", publish=True)
+    again.publish(power=2.0, jobs=1)
+    assert until(lambda: load["d"].view(PATIENCE_S)["a"].values.get("power") == 2.0, PATIENCE_S)
+    assert complete_view(load["d"], 4).leader == "a"
+
+
+def test_grants_reach_programs_and_lapse_with_their_leader(group: Group) -> None:
+    start(group, NAMES, "neighbourhoods(2)", GRANTS)
+    load = exchanges(group, NAMES)
+
+    def total(wanted: int, names: list[str]) -> bool:
+        for name in names:
+            load[name].publish(power=1.0, jobs=1)
+            load[name].view(PATIENCE_S)
+        amounts = [load[name].granted[0] for name in names]
+        assert sum(amounts) <= 100
+        return sum(amounts) == wanted
+
+    # Everybody would give everybody 40: there are 100.
+    for name in NAMES:
+        load[name].grant(dict.fromkeys(NAMES, 40))
+    assert until(lambda: total(100, NAMES), PATIENCE_S)
+    group.running["a"].process.kill()
+    group.running["a"].process.wait()
+    left = NAMES[1:]
+    assert until(lambda: total(0, left), PATIENCE_S)
+    assert until(lambda: total(100, left), PATIENCE_S)  # by b, once nothing of a's can be valid
+
+
+def test_what_is_wrong_is_said(group: Group) -> None:
+    start(group, ["a"])
+    session = group.connect("a")
+    with pytest.raises(offpath.NotFound, match='no exchange "nothing" here: load'):
+        session.exchange("nothing")
+    first = session.exchange("load", publish=True)
+    with pytest.raises(offpath.Exists, match="another program publishes"):
+        group.connect("a").exchange("load", publish=True)
+    with pytest.raises(offpath.SchemaError, match="power:f, jobs:u, not power:u"):
+        session.exchange("load", fields=["power:u64"])
+    with pytest.raises(offpath.TooLarge):
+        first.publish(b"x" * (64 * 1024 + 1))
+    with pytest.raises(offpath.Unsupported, match="no grants"):
+        first.grant({"a": 1})
+    with pytest.raises(offpath.Invalid, match="no member 'z'"):
+        first.grant({"z": 1})
+    first.close()
+    with pytest.raises(offpath.Closed):
+        first.publish(power=1.0)
+    session.exchange("load", publish=True).publish(power=1.0)  # the place is free again
+
+
+def test_a_tree_that_makes_no_sense_is_refused_at_start(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.write_text("rack0: a b\nrow: rack0 rack1\nrack1: c row\n")
+    group = Group(tmp_path)
+    with pytest.raises(RuntimeError, match="line 2: group row is part of itself"):
+        start(group, ["a"], f"file:{tree}")
+    tree.write_text("rack0: a b\nrack1: c d a\n")
+    with pytest.raises(RuntimeError, match="line 2: member a is in rack0 already"):
+        start(group, ["a"], f"file:{tree}")
