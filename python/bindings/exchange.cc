@@ -127,7 +127,7 @@ class Exchange {
   }
   [[nodiscard]] View view(const Seconds& timeout) const {
     ofp_view* view = nullptr;
-    open();
+    (void)open();
     wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_exchange_view(exchange_, wait_ns, &view, error); });
     return View(view);
   }
@@ -135,7 +135,7 @@ class Exchange {
     if (members.size() != amounts.size()) fail(OFP_INVALID, "as many amounts as members");
     std::uint32_t may_grant = 0;
     ofp_error error{};
-    open();
+    (void)open();
     int code = 0;
     {
       const nb::gil_scoped_release release;

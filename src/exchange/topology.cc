@@ -234,7 +234,8 @@ Result<std::vector<std::string>> tree_members(std::string_view text) {
   std::vector<std::string> members;
   for (const TreeGroup& group : groups)
     for (const std::string& part : group.parts)
-      if (std::ranges::find(groups, part, &TreeGroup::name) == groups.end()) members.push_back(part);
+      if (std::ranges::find(groups, part, &TreeGroup::name) == groups.end() && std::ranges::find(members, part) == members.end())
+        members.push_back(part);
   return members;
 }
 

@@ -118,7 +118,7 @@ struct TreeGroup {
   std::vector<std::string> parts;
 };
 [[nodiscard]] Result<std::vector<TreeGroup>> parse_tree(std::string_view text);
-// All names that stand for members in a tree: parts that are no groups, in the order of the text.
+// All names that stand for members in a tree: parts that are no groups, in the order of the text, each once.
 [[nodiscard]] Result<std::vector<std::string>> tree_members(std::string_view text);
 
 }  // namespace offpath::exchange
