@@ -355,7 +355,6 @@ OFP_API int ofp_gauges_write(ofp_gauges *gauges, const uint64_t *values, const u
                              uint64_t cpu_ns, ofp_error *error);
 /* Before ofp_close. */
 OFP_API void ofp_gauges_close(ofp_gauges *gauges);
-
 /* ---- exchange --------------------------------------------------------------------------------
  *
  * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its

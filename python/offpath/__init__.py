@@ -22,7 +22,7 @@ from .tracks import Tracks
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Pool", "Segment", "Session",
-    "Stream", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
+    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Pool", "Segment",
+    "Session", "Stream", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
     *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

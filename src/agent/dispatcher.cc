@@ -137,15 +137,16 @@ bool Dispatcher::poll(TimeNs now) {
     computes_.on_time(now, effects_);
     did = true;
   }
+  if (gauges_.next_deadline() <= now) {
+    gauges_.on_time(now, gauge_effects_);
+    carry_out(gauge_effects_);
+    did = true;
+  }
   if (group_ != nullptr && !std::exchange(exchanges_told_, true)) tell_exchanges(now);
   if (exchanges_.next_deadline() <= now) {
     exchange::ServiceEffects effects;
     exchanges_.on_time(now, effects);
     carry_out(effects);
-  }
-  if (gauges_.next_deadline() <= now) {
-    gauges_.on_time(now, gauge_effects_);
-    carry_out(gauge_effects_);
     did = true;
   }
   // Each batch gives a buffer back: who waits for none is not bothered with it.
@@ -191,14 +192,14 @@ TimeNs Dispatcher::next_deadline() const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
+  if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
+    gauges_.on_request(channel.number(), channel.program(), request, now, gauge_effects_);
+    return carry_out(gauge_effects_);
+  }
   if (is_of_exchange(kind)) {
     exchange::ServiceEffects effects;
     exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
     return carry_out(effects);
-  }
-  if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
-    gauges_.on_request(channel.number(), channel.program(), request, now, gauge_effects_);
-    return carry_out(gauge_effects_);
   }
   if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
@@ -218,14 +219,14 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     group_->on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
   }
+  if (service == Service::gauges) {
+    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, gauge_effects_);
+    return carry_out(gauge_effects_);
+  }
   if (service == Service::exchange) {
     exchange::ServiceEffects effects;
     exchanges_.on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
-  }
-  if (service == Service::gauges) {
-    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, gauge_effects_);
-    return carry_out(gauge_effects_);
   }
   if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);

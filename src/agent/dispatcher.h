@@ -34,10 +34,10 @@ struct DispatcherOptions {
   sift::SiftServiceOptions sifts;
   pool::ComputeService::Limits computes;
   channel::AgentEndOptions channels;
-  std::vector<exchange::ExchangeSettings> exchanges;
-  std::uint64_t nonce = 0;  // random for each process
   TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
+  std::vector<exchange::ExchangeSettings> exchanges;
+  std::uint64_t nonce = 0;  // random for each process
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
@@ -111,8 +111,8 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const sift::SiftService& sifts() const noexcept { return sifts_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
-  [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
   [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
+  [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents
@@ -160,9 +160,9 @@ class Dispatcher final : public channel::AgentEvents {
   void call_function(mover::CallEffect& effect, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
+  void carry_out(exchange::GaugeEffects& effects);
   void carry_out(exchange::ServiceEffects& effects);
   void tell_exchanges(TimeNs now);
-  void carry_out(exchange::GaugeEffects& effects);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
   [[nodiscard]] std::uint64_t memory_wanted() const;

@@ -518,11 +518,11 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
   OFP_ASSIGN(settings.pools, parse_pools(config));
   OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
-  OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   OFP_ASSIGN(settings.sampling, read_sampling(config));
   OFP_ASSIGN(settings.alarms, read_alarms(config));
   settings.dispatcher.gauges_interval_ns = settings.sampling.interval_ns;
   settings.dispatcher.real_clock = real_ns;
+  OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
   if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))

@@ -482,7 +482,7 @@ void Exchange::take(const Parcel& parcel, TimeNs now) {
     if (header.epoch >= epoch_ && header.leader < topology_.size()) told_leader_ = header.leader;
     if (is_current && open_) {
       whole_there_ = true;
-      whole_ |= header.node == topology_.root();
+      whole_ |= options_.views_to_all && header.node == topology_.root();
     } else if (waits_for_down_) {
       ++counters_.late;
     }

@@ -551,7 +551,8 @@ struct Done {
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \
   X(PeerQuery) X(PeerQueryNext) X(PeerCancel) \
-  X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange) X(GaugesOpen) X(GaugesClose)
+  X(GaugesOpen) X(GaugesClose) \
+  X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

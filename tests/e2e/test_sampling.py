@@ -191,7 +191,8 @@ interval = "50ms"
 
 
 def test_an_agent_samples_its_own_machine(tmp_path: Path) -> None:
-    path = agent_configuration(tmp_path, '[[source]]\nset = "load"\n[[source]]\ncommand = ["echo", "3"]\nfields = ["three"]\n')
+    toml = '[[source]]\nset = "load"\n[[source]]\ncommand = ["echo", "3"]\nfields = ["three"]\n'
+    path = agent_configuration(tmp_path, toml)
     with agent(tmp_path, "--config", str(path)) as a:
         name = socket.gethostname()
         assert until(lambda: "offpath_host_three" in openmetrics(a))
@@ -241,7 +242,8 @@ def test_a_sampler_writes_to_memory_that_the_agent_reads(tmp_path: Path) -> None
         )
         process = subprocess.Popen([find_program().with_name("offpath-sampler"), toml], stderr=subprocess.DEVNULL)
         try:
-            assert until(lambda: any("idle" in labels for labels in openmetrics(a).get("offpath_program_cpu_seconds_total", {})))
+            times = "offpath_program_cpu_seconds_total"
+            assert until(lambda: any("idle" in labels for labels in openmetrics(a).get(times, {})))
             status = sampled(a, "n")
             assert status["cpu_s"] > 0
             assert 0 < status["age_s"] < 10

@@ -56,7 +56,7 @@ class Network {
 struct World {
   explicit World(std::uint64_t seed)
       : network(seed), sampling({.producer = "node", .interval_ns = 10 * millisecond_ns, .deadline_ns = 50 * millisecond_ns,
-                                 .retry_ns = millisecond_ns, .silent_after_ns = 200 * millisecond_ns, .key = TestHost::key(), .session = seed | 1}, 0) {}
+                                 .retry_ns = millisecond_ns, .silent_after_ns = 300 * millisecond_ns, .key = TestHost::key(), .session = seed | 1}, 0) {}
 
   // Until then, one event after another.
   void run_until(TimeNs end) {
@@ -117,7 +117,7 @@ void run(std::uint64_t seed) {
   auto& random = world.network.random();
   for (int phase = 0; phase < 20; ++phase) {
     const auto pick = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
-    world.faults = {0.2 * pick(3), 0.25 * pick(3), 10 * microsecond_ns, (1 + pick(3)) * 3 * millisecond_ns};
+    world.faults = {0.15 * pick(3), 0.25 * pick(3), 10 * microsecond_ns, (1 + pick(3)) * 3 * millisecond_ns};
     switch (pick(5)) {
       case 0: world.alive = false; break;
       case 1: world.host.start(); break;

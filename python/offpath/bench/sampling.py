@@ -1,7 +1,8 @@
 """``offpath bench exchange``: what sampling a host costs, with the paper's values.
 
-The values are those of the SmartNIC data exchange framework's sample application: processor time in each state, running
-and blocked tasks, context switches, and InfiniBand's received and sent data, or the network's where there is no InfiniBand.
+The values are those of the SmartNIC data exchange framework's sample application: processor time in each state,
+running and blocked tasks, context switches, and InfiniBand's received and sent data, or the network's where there is no
+InfiniBand.
 """
 
 from __future__ import annotations
@@ -203,8 +204,8 @@ def run(out: Path, quick: bool, console: Console) -> Report:
             with console.status("a computation and the sampler on one core"):
                 place = ["--place", "one core for both"]
                 report.absorb(run_program("bench_exchange_sample", [*common, *sampler, *place, "--part", "overhead"]))
-    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory, running_sampler(Path(directory), agent_core) as sampler:
-        with console.status("the sampler on a core of its own"):
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
+        with running_sampler(Path(directory), agent_core) as sampler, console.status("the sampler on another core"):
             place = ["--place", "a core for the sampler"]
             report.absorb(run_program("bench_exchange_sample", [*common, *sampler, *place, "--part", "overhead"]))
     with console.status("samples read one-sided"):

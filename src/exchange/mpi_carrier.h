@@ -1,0 +1,82 @@
+// Parcels between the ranks of a communicator: member i is rank i. For exchanges that MPI starts, as in the paper this grew from;
+// agents use channels. The home of mpi.h, built where there is an MPI.
+//
+//   receiving   persistent requests (MPI_Recv_init), from whomever, for leaders change; each is started again when its parcel was taken
+//   sending     one persistent request (MPI_Send_init) for each neighbour, made anew when the parcel's size changes, which in a steady
+//               exchange it does not; what was to be sent while the one before is still on its way is left out
+//   poll        MPI_Testsome over all of them: nothing ever waits for a rank
+//
+// Slow and stopped ranks cost their own parcels. A rank that died ends the carrier with an error that names it: MPI has no way on
+// without it. Ranks of this machine are watched by their process, others by the errors of MPI.
+//
+// MpiCollectives is the paper's own way, by the same tree: gathered level by level, then all-gathered between the uppermost leaders.
+// It waits for everybody, which is what the other one is measured against.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exchange/carrier.h"
+#include "exchange/topology.h"
+
+namespace offpath::exchange {
+
+// MPI itself: one for the process. Finalizes what it has initialized.
+class MpiWorld {
+ public:
+  [[nodiscard]] static Result<MpiWorld> begin(int* argc, char*** argv);
+  MpiWorld(MpiWorld&& other) noexcept : began_(other.began_) { other.began_ = false; }
+  MpiWorld& operator=(MpiWorld&&) = delete;
+  ~MpiWorld();
+  // Without waiting for anybody: after a rank was lost.
+  void abandon() noexcept { began_ = false; }
+
+  [[nodiscard]] MemberIndex rank() const;
+  [[nodiscard]] std::size_t size() const;
+  // All ranks' names ("rank3") and hosts; those that share memory (MPI_Comm_split_type) are of one host.
+  [[nodiscard]] std::vector<Place> places() const;
+  // All wait for all.
+  void barrier() const;
+
+ private:
+  MpiWorld() = default;
+  bool began_ = true;
+};
+
+class MpiCarrier final : public Carrier {
+ public:
+  // Collective. Parcels of at most `parcel_bytes` arrive.
+  [[nodiscard]] static Result<std::unique_ptr<MpiCarrier>> make(const MpiWorld& world, std::uint64_t parcel_bytes);
+  ~MpiCarrier() override;
+
+  void send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs now) override;
+  [[nodiscard]] Status poll(TimeNs now, const Take& take) override;
+  [[nodiscard]] std::uint64_t left_out() const noexcept;
+
+ private:
+  struct State;
+  explicit MpiCarrier(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// One exchange of `record_bytes` of every rank, by collectives along the tree's levels (MPI_Comm_split, MPI_Gather[v], MPI_Allgather[v]).
+class MpiCollectives {
+ public:
+  // Collective. `variable`: by the v forms, with sizes exchanged first.
+  [[nodiscard]] static Result<MpiCollectives> make(const MpiWorld& world, const Topology& topology, std::uint64_t record_bytes, bool variable);
+  MpiCollectives(MpiCollectives&&) noexcept;
+  MpiCollectives& operator=(MpiCollectives&&) = delete;
+  ~MpiCollectives();
+
+  // Collective: it waits for all. What this rank has then, in the tree's order: all of it, if it is one of the uppermost leaders.
+  [[nodiscard]] Result<Bytes> exchange(Bytes record);
+
+ private:
+  struct State;
+  explicit MpiCollectives(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace offpath::exchange
