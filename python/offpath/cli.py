@@ -235,13 +235,14 @@ def pool_query(pool: PoolArgument,
                columns: Annotated[str, typer.Option(help="Objects of these columns only.")] = "*",
                out: Annotated[Path | None, typer.Option(help="Write it there: .parquet, .csv, else Arrow.")] = None,
                wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
+               partial: Annotated[bool, typer.Option("--partial", help="Without rows that lost members had.")] = False,
                agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Asks the agent about the rows of a pool's objects: some of them, or figures over them."""
     from .query_text import parse_query
 
     asked = parse_query(where, select or [], aggregate or [])
     with open_session(agent) as session:
-        table = session.pool(pool).query(**asked, rows=rows, columns_glob=columns, timeout=wait)
+        table = session.pool(pool).query(**asked, rows=rows, columns_glob=columns, timeout=wait, partial=partial)
         show_table(table, out, as_json)
 
 

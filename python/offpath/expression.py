@@ -30,7 +30,7 @@ VALUE_TYPES = {
 TIMESTAMP = 14
 UNITS = ("s", "ms", "us", "ns")
 FIELD, LITERAL, CALL = 1, 2, 3
-HAS_FILTER, PARTIAL = 1, 2
+HAS_FILTER, PARTIAL, WITHOUT_LOST = 1, 2, 4
 
 # What a column of an answer may be asked as, and an aggregate: (function, of what).
 Columns = Sequence[str] | Mapping[str, "pc.Expression | str"]
@@ -42,11 +42,13 @@ def encode_query(
     columns: Columns | None = None,
     aggregates: Aggregates | None = None,
     partial: bool = False,
+    without_lost: bool = False,
 ) -> bytes:
-    """The bytes of a query. Raises Invalid or Unsupported where an agent would not understand it."""
+    """The bytes of a query: ``partial`` of aggregates that are to be combined, ``without_lost`` where rows may be
+    missing that members took with them. Raises Invalid or Unsupported where an agent would not understand it."""
     if columns is not None and aggregates is not None:
         raise Invalid("a query has columns or aggregates, not both")
-    made = bytearray((1, (HAS_FILTER if filter is not None else 0) | (PARTIAL if partial else 0)))
+    made = bytearray((1, HAS_FILTER * (filter is not None) | PARTIAL * partial | WITHOUT_LOST * without_lost))
     if filter is not None:
         made += encode(filter)
     named = columns.items() if isinstance(columns, Mapping) else [(name, name) for name in columns or ()]

@@ -204,6 +204,7 @@ class Pool:
         rows: str | None = None,
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
+        partial: bool = False,
     ) -> pa.Table:
         """Asks the agent about its objects: what the filter chooses of them, or figures over that.
 
@@ -212,14 +213,17 @@ class Pool:
         ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or
         to "count" for all rows. ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for
-        all of it.
+        all of it. ``partial``: members that are lost with rows which no other has do no harm: what is left is answered.
 
         >>> pool.query(pc.field("x") < 0.5, ["id", "x"])
         >>> pool.query(aggregates={"fastest": ("max", pc.field("v") * pc.field("v")), "n": "count"})
 
-        Raises NotFound for a pool, object or column that is not there, SchemaError, Unsupported, Timeout.
+        Raises NotFound for a pool, object or column that is not there, SchemaError, Unsupported, Timeout, and PeerLost,
+        with the names of members that are lost with their rows.
         """
-        frames = self.query_frames(filter, columns, aggregates, rows=rows, columns_glob=columns_glob, timeout=timeout)
+        frames = self.query_frames(
+            filter, columns, aggregates, rows=rows, columns_glob=columns_glob, timeout=timeout, partial=partial
+        )
         return pa.concat_tables([frame.table() for frame in frames])
 
     def query_frames(
@@ -231,9 +235,10 @@ class Pool:
         rows: str | None = None,
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
+        partial: bool = False,
     ) -> Iterator[Frame]:
         """The same frame by frame, one at least: the agent computes on as they are taken."""
-        asked = encode_query(filter, columns, aggregates)
+        asked = encode_query(filter, columns, aggregates, without_lost=partial)
         answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"answer from pool {self.name}")

@@ -42,7 +42,7 @@ bool is_of_peer(EntryKind kind) noexcept {
 bool is_of_pool(EntryKind kind) noexcept {
   return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
          kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::push_lease ||
-         kind == EntryKind::release;
+         kind == EntryKind::release || kind == EntryKind::pool_cancel;
 }
 
 bool is_of_queries(const Entry& request) noexcept {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "channel/agent_end_operations.h"
 
 namespace offpath::channel {
 
@@ -18,13 +19,6 @@ using wire::WakeWord;
 
 namespace {
 
-// Which of the channel's own operations a link event is about: the top byte of its token.
-enum class Operation : std::uint8_t { look = 1, flush = 2, pull = 3, push = 4 };
-
-constexpr std::uint64_t token_of(Operation operation, std::uint64_t number) noexcept {
-  return (static_cast<std::uint64_t>(operation) << 56) | number;
-}
-
 constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
 constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
 constexpr std::size_t wakes_max = 1024;
@@ -32,10 +26,6 @@ constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
 constexpr unsigned idle_rounds = 16;
-
-std::atomic_ref<std::uint64_t> word(std::byte* at) noexcept {
-  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at));
-}
 
 }  // namespace
 
@@ -328,6 +318,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::gauges_open: case EntryKind::gauges_close:
     case EntryKind::exchange_open: case EntryKind::exchange_info: case EntryKind::exchange_wait: case EntryKind::exchange_grant:
     case EntryKind::exchange_close: case EntryKind::peer_exchange:
+    case EntryKind::pool_cancel:
       events_.on_request(*this, entry, now);
       return {};
   }
@@ -402,123 +393,6 @@ bool AgentEnd::finish_pulls(TimeNs now) {
     events_.on_transfer(*this, done.token, std::move(done.status), now);
   }
   return did;
-}
-
-// ---- replies and lines
-
-AgentEnd::Line& AgentEnd::line(std::uint32_t stream) noexcept {
-  OFP_ASSERT(stream < lines_.size());
-  Line& line = lines_[stream];
-  if (!line.dirty) {
-    line.dirty = true;
-    dirty_.push_back(stream);
-  }
-  return line;
-}
-
-void AgentEnd::set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.pulled = ticket; }
-void AgentEnd::set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.stored = ticket; }
-void AgentEnd::set_credit(std::uint32_t stream, std::uint64_t total) noexcept { line(stream).words.credit = total; }
-void AgentEnd::reset_line(std::uint32_t stream) noexcept { line(stream).words = {}; }
-
-void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
-  ++counters_.replies;
-  answers_.push_back({kind, ticket, {payload.begin(), payload.end()}});
-}
-
-void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
-  ++counters_.failures;
-  reply(wire::ReplyKind::failed, ticket, wire::Failed{stream, failure.code, failure.message});
-}
-
-bool AgentEnd::compose_replies() {
-  if (answers_.empty()) return false;
-  if (mapped_ != nullptr)
-    reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
-  if (reply_head_ > replies_.position()) {
-    close({Error::protocol, fmt::format("the reply ring's head is {}, its tail {}", reply_head_, replies_.position())});
-    return false;
-  }
-  bool wrote = false;
-  while (!answers_.empty() && replies_.fits(answers_.front().payload.size(), reply_head_)) {
-    const Answer& answer = answers_.front();
-    replies_.write(static_cast<std::uint8_t>(answer.kind), answer.ticket, answer.payload);
-    answers_.pop_front();
-    wrote = true;
-  }
-  return wrote;
-}
-
-bool AgentEnd::flush() {
-  if (mapped_ == nullptr && flushing_ > 0) return false;  // what changes meanwhile goes with the next one
-  // Asks for the host's reading position only while replies wait for room.
-  const bool replied = compose_replies();
-  if (closing_) return true;
-  const bool head_moved = requests_.position() != head_written_;
-  const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
-  if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
-  if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
-  return (flushing_ == 0 && settle_wakes()) || (changed && mapped_ != nullptr);
-}
-
-void AgentEnd::flush_mapped() {
-  if (replies_.position() != reply_written_) {
-    reply_written_ = replies_.position();
-    word(mapped_ + ChannelLayout::reply_tail_line).store(reply_written_, std::memory_order_release);
-  }
-  for (const std::uint32_t stream : dirty_) {
-    Line& line = lines_[stream];
-    line.dirty = false;
-    std::byte* to = mapped_ + layout_.completion_line(stream);
-    word(to + offsetof(CompletionLine, credit)).store(line.words.credit, std::memory_order_release);
-    word(to + offsetof(CompletionLine, pulled)).store(line.words.pulled, std::memory_order_release);
-    word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
-  }
-  dirty_.clear();
-  agent_line_dirty_ = false;
-  head_written_ = requests_.position();
-  word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
-}
-
-// Reply slots, then their tail, then lines: each a write of its own, because only writes are ordered, not their
-// pieces. A failure is in the ring before `pulled` passes its ticket.
-void AgentEnd::flush_remote() {
-  const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
-  const std::uint64_t count = replies_.position() - reply_written_;
-  const std::uint64_t before_end = std::min<std::uint64_t>(count, layout_.reply_slots - first);
-  flush_buffer_.resize((2 + dirty_.size()) * 64);
-  const auto write = [&](std::span<const link::WritePiece> pieces) {
-    ++flushing_;
-    link_->write(token_of(Operation::flush, 0), pieces);
-  };
-  if (count > 0) {
-    const std::array<link::WritePiece, 2> slots = {{
-        {wire::channel_segment, layout_.reply_ring() + first * wire::slot_bytes,
-         reply_mirror_.data() + first * wire::slot_bytes, before_end * wire::slot_bytes},
-        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), (count - before_end) * wire::slot_bytes},
-    }};
-    write(std::span(slots).first(before_end < count ? 2 : 1));
-    reply_written_ = replies_.position();
-    const wire::ReplyTailLine tail{reply_written_, {}};
-    store(flush_buffer_.data(), tail);
-    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(), sizeof tail};
-    write({&piece, 1});
-  }
-  std::vector<link::WritePiece> lines;
-  std::byte* at = flush_buffer_.data() + 64;
-  for (const std::uint32_t stream : dirty_) {
-    lines_[stream].dirty = false;
-    store(at, lines_[stream].words);
-    lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
-    at += 64;
-  }
-  dirty_.clear();
-  head_written_ = requests_.position();
-  agent_line_dirty_ = false;
-  const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};
-  store(at, agent_line);
-  lines.push_back({wire::channel_segment, ChannelLayout::agent_line, at, sizeof agent_line});
-  write(lines);
 }
 
 // ---- sleeping and waking

@@ -55,6 +55,7 @@ class FakeAgent final : public channel::AgentEvents {
   std::vector<Batch> batches;
   std::vector<std::string> steps;
   std::vector<std::uint64_t> released;
+  std::vector<std::uint64_t> cancelled;  // gets, by their tickets
   std::map<std::string, Object> objects;  // by row key
   std::uint64_t credit_bytes = 1ull << 40;
   bool pulls = true;  // if not, batches stay in the air
@@ -90,6 +91,11 @@ class FakeAgent final : public channel::AgentEvents {
         wire::Release release{};
         ASSERT_TRUE(wire::decode(request.payload, release));
         return released.push_back(release.lease);
+      }
+      case wire::EntryKind::pool_cancel: {
+        wire::PoolCancel cancel{};
+        ASSERT_TRUE(wire::decode(request.payload, cancel));
+        return cancelled.push_back(cancel.ticket);
       }
       case wire::EntryKind::need_credit: return;
       default: FAIL() << "request kind " << int(request.kind);

@@ -410,6 +410,7 @@ TEST_F(HostCalls, ObjectsAreWantedAndComeLater) {
   EXPECT_EQ(ofp_poll(channel, &error), OFP_OK) << said();
   EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
   EXPECT_EQ(agent->released.size(), 3u) << "what nobody wanted any more, too";
+  EXPECT_EQ(agent->cancelled.size(), 1u) << "the agent was told";
   for (ofp_want* want : {first, second, missing}) ofp_want_free(want);
 }
 

@@ -11,6 +11,7 @@ namespace offpath::host {
 namespace {
 
 constexpr TimeNs grace_ns = 2 * second_ns;  // for an agent that does not answer at all
+constexpr TimeNs cancel_wait_ns = second_ns;  // for room in the ring: without, the want ends at its own time
 
 }  // namespace
 
@@ -83,6 +84,9 @@ void Wants::withdraw(std::uint64_t number) {
     if (asked_.erase(number) == 0) return;
     withdrawn_.insert(number);
   }
+  std::vector<std::byte> request;
+  wire::encode(wire::PoolCancel{number}, request);
+  (void)end_.post(wire::EntryKind::pool_cancel, request, deadline_after(end_.now(), cancel_wait_ns));
   sweep();
 }
 

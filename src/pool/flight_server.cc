@@ -10,6 +10,7 @@
 #include <arrow/flight/server.h>
 #include <arrow/flight/server_middleware.h>
 
+#include "pool/glob.h"
 #include "pool/query_arrow.h"
 #include "wire/cursor.h"
 
@@ -140,16 +141,6 @@ class AnswerReader final : public arrow::RecordBatchReader {
   std::deque<std::shared_ptr<arrow::RecordBatch>> batches_;
   bool finished_ = false;
 };
-
-// Patterns that match this text alone.
-std::string literal_glob(std::string_view text) {
-  std::string made;
-  for (const char each : text) {
-    if (each == '*' || each == '?' || each == '[') made += {'[', each, ']'};
-    else made += each;
-  }
-  return made;
-}
 
 class Service final : public fl::FlightServerBase {
  public:

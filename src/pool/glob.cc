@@ -64,4 +64,13 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
 
 std::string_view glob_prefix(std::string_view pattern) noexcept { return pattern.substr(0, pattern.find_first_of("*?[")); }
 
+std::string literal_glob(std::string_view text) {
+  std::string made;
+  for (const char each : text) {
+    if (each == '*' || each == '?' || each == '[') made += {'[', each, ']'};
+    else made += each;
+  }
+  return made;
+}
+
 }  // namespace offpath::pool

@@ -1,6 +1,7 @@
 // Patterns over keys, as in a shell: * any characters, ? one, [abc] [a-z] [!abc] one of a set.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace offpath::pool {
@@ -10,5 +11,8 @@ namespace offpath::pool {
 
 // What every text that matches begins with. All of the pattern: nothing but that very text matches, unless it is empty.
 [[nodiscard]] std::string_view glob_prefix(std::string_view pattern) noexcept;
+
+// A pattern that this very text matches, and no other.
+[[nodiscard]] std::string literal_glob(std::string_view text);
 
 }  // namespace offpath::pool

@@ -32,6 +32,13 @@ TEST(Glob, ManyStarsStayCheap) {
   EXPECT_TRUE(glob_matches(pattern, text));
 }
 
+TEST(Glob, OfATextMatchesThatTextAlone) {
+  for (const char* text : {"step", "s*p", "a[b]c?", "[*]", "[!x]", "]"}) {
+    EXPECT_TRUE(glob_matches(literal_glob(text), text)) << text;
+    for (const char* other : {"stepp", "sxxp", "abc1", "*", "y"}) EXPECT_FALSE(glob_matches(literal_glob(text), other)) << text << ' ' << other;
+  }
+}
+
 }  // namespace
 TEST(Glob, EveryTextThatMatchesBeginsWithThePrefix) {
   EXPECT_EQ(glob_prefix("step000120"), "step000120");

@@ -105,6 +105,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
     std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    note_losses(definition, before);
     if (joining_until_ == never) definition.before = std::move(before);
   }
   for (const auto& [name, definition] : definitions_) {
@@ -153,6 +154,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel: return;
     case Asking::Kind::listing: return on_listing(asked.number, asked.member, std::move(answer), effects);
+    case Asking::Kind::follow: return on_followed(asked.number, answer, effects);
     case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
 }
@@ -190,8 +192,7 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   channels_.erase(channel);
   table_.on_channel_closed(channel);
   for (const auto& [number, remote] : gets_)
-    if (remote.get.channel == channel && remote.computation && remote.asking != 0)
-      cancel(remote.owner, wire::PeerCancel::What::computation, number, effects);
+    if (remote.get.channel == channel) cancel_at_owner(number, remote, effects);
   std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
@@ -210,6 +211,7 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   now_ = now;
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();

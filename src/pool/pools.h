@@ -105,6 +105,7 @@ class Pools final : public mover::Store, public QueryMembers {
   // ---- QueryMembers
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
+  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
                   Fetched fetched, TimeNs now, Effects& effects) override;
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
@@ -174,6 +175,8 @@ class Pools final : public mover::Store, public QueryMembers {
     std::string text;                  // the name with its options, as members are told it
     std::vector<std::string> members;  // that live
     std::vector<std::string> before;   // those before the last change
+    std::vector<std::string> missed;   // that went since rows last had all their copies, as far as this member knows
+    std::vector<std::string> lost;     // that went with rows which no other member has, and are not back
   };
   // One thing that several members are to have.
   struct Put {
@@ -185,6 +188,7 @@ class Pools final : public mover::Store, public QueryMembers {
     bool moves = false;             // to new owners, because members changed
     bool drop_after = false;        // and does not stay here
     std::uint32_t failures = 0;     // of this move before
+    std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
     bool recovered = false;         // is from before this start
     bool keeping = false;           // it is being written to disk here
     std::uint64_t number = 0;       // of this process's puts
@@ -219,10 +223,25 @@ class Pools final : public mover::Store, public QueryMembers {
     std::uint64_t dropped = 0;
     std::optional<Failure> failure{};
   };
+  // A drop that waits for rows on their way (pools_drop.cc).
+  using Followed = std::function<void(Result<std::uint64_t> dropped, Effects& effects)>;
+  struct Following {
+    uid_t user = 0;
+    std::size_t open = 0;
+    std::uint64_t dropped = 0;
+    std::optional<Failure> failure{};
+    Followed over{};
+  };
+  struct Sent {
+    TimeNs at;
+    std::string pool;
+    FrameTable::Keys keys;
+    std::vector<std::string> owners;
+  };
   // What was asked of a member, by the number of its token.
   struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel, listing } kind;
-    std::uint64_t number;  // of the put, get or gather
+    enum class Kind { put, get, gather, deliver, cancel, listing, follow } kind;
+    std::uint64_t number;  // of the put, get, gather, listing or following
     std::string member;
     FrameTable::Get get{};  // deliver: what it answers
     FramePtr object{};
@@ -264,6 +283,9 @@ class Pools final : public mover::Store, public QueryMembers {
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
   void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects);
+  void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
+  void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
   void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
   static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
   [[nodiscard]] static bool may_pass(Error code) noexcept;
@@ -298,13 +320,22 @@ class Pools final : public mover::Store, public QueryMembers {
 
   // pools_gather.cc
   void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
-  void gather_here(Gather& gather);
+  void gather_here(std::uint64_t number, Effects& effects);
   [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                                 std::string_view column_glob);
   void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
   void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now, Effects& effects);
   void gathered(std::uint64_t number, Effects& effects);
   static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after, Effects& effects);
+
+  // pools_drop.cc
+  void remember_move(const Put& put);
+  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob, Followed over,
+                   Effects& effects);
+  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys, const std::vector<std::string>& owners,
+               Effects& effects);
+  void on_followed(std::uint64_t number, const Result<Answer>& answer, Effects& effects);
+  void end_following(std::uint64_t number, Effects& effects);
 
   // pools_serve.cc
   [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
@@ -334,6 +365,7 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
 
   // pools_move.cc
+  void note_losses(Definition& definition, const std::vector<std::string>& before);
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
   void moved(const Put& put, const Status& status);
@@ -354,6 +386,8 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::uint64_t, RemoteGet> gets_;
   std::map<std::uint64_t, Gather> gathers_;
   std::map<std::uint64_t, ListingThere> listings_;
+  std::unordered_map<std::uint64_t, Following> followings_;
+  std::deque<Sent> sent_;  // rows that went to new owners not long ago
   std::unordered_map<std::uint64_t, Asking> askings_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled

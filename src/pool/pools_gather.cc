@@ -49,35 +49,47 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
             const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
         effects);
   }
-  gather_here(gather);
-  if (gather.asked == 0) gathered(number, effects);
+  ++gather.asked;  // this member
+  gather_here(number, effects);
 }
 
-// What this member has of it.
-void Pools::gather_here(Gather& gather) {
+// What this member has of it, and what it has sent to others.
+void Pools::gather_here(std::uint64_t number, Effects& effects) {
+  Gather& gather = gathers_.at(number);
   if (gather.drops) {
     if (auto dropped = drop_here(gather.pool, gather.user, gather.row_glob, gather.column_glob)) {
       gather.dropped += *dropped;
       gather.found = true;
     } else if (dropped.error().code != Error::not_found) {
       gather.failure = std::move(dropped).error();
+      if (--gather.asked == 0) gathered(number, effects);
+      return;
     }
-    return;
+    return follow_rows(gather.pool, gather.user, gather.row_glob, gather.column_glob, [this, number](Result<std::uint64_t> dropped, Effects& then) {
+      const auto at = gathers_.find(number);
+      if (at == gathers_.end()) return;
+      if (dropped) at->second.dropped += *dropped;
+      else if (!at->second.failure) at->second.failure = std::move(dropped).error();
+      if (--at->second.asked == 0) gathered(number, then);
+    }, effects);
   }
   bool more = false;
   auto items = table_.list(gather.pool, gather.user, gather.row_glob, gather.column_glob, 0, SIZE_MAX, more);
-  if (!items) {
-    if (items.error().code != Error::not_found) gather.failure = std::move(items).error();
-    return;
+  if (items) {
+    gather.found = true;
+    for (FrameTable::Item& item : *items) gather.items.insert_or_assign({item.row, item.column}, std::move(item));
+  } else if (items.error().code != Error::not_found) {
+    gather.failure = std::move(items).error();
   }
-  gather.found = true;
-  for (FrameTable::Item& item : *items) gather.items.insert_or_assign({item.row, item.column}, std::move(item));
+  if (--gather.asked == 0) gathered(number, effects);
 }
 
 // Rows of which this member is the first owner are counted; the other owners drop theirs.
 Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob) {
   OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, table_.drop(pool, user, row_glob, column_glob));
   const auto known = definitions_.find(pool);
+  const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
+  if (known != definitions_.end() && says_all(row_glob) && says_all(column_glob)) known->second.lost.clear();  // what is lost was dropped, too
   if (known == definitions_.end()) return dropped.size();
   return static_cast<std::uint64_t>(std::ranges::count_if(dropped, [&](const FrameTable::Keys& keys) {
     const std::vector<std::string> all = owners(known->second, keys.first);

@@ -95,6 +95,30 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   due(remote.retry_at = now + options_.retry_ns);
 }
 
+// Nobody waits for it any more. What is on its way is answered, and given back by who asked.
+void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::PoolCancel asked{};
+  if (!wire::decode(request.payload, asked)) return;
+  const auto is_meant = [&](const FrameTable::Get& get) { return get.channel == channel && get.ticket == asked.ticket && !get.of_member; };
+  const auto end = [&](const FrameTable::Get& get) {
+    refuse(get.channel, get.ticket, {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more", get.keys.first,
+                                                                   get.keys.second, get.pool)},
+           effects);
+  };
+  for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
+  const auto at = std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
+  if (at == gets_.end()) return;
+  cancel_at_owner(at->first, at->second, effects);
+  end(at->second.get);
+  gets_.erase(at);
+}
+
+// It waits there, or computes; what is fetched does not wait.
+void Pools::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects) {
+  if (remote.asking == 0 || remote.fetched) return;
+  cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number, effects);
+}
+
 void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
   const auto at = gets_.find(number);
   if (at == gets_.end()) return;

@@ -21,6 +21,26 @@ bool contains(const std::vector<std::string>& names, const std::string& name) { 
 
 }  // namespace
 
+// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost. Members that are
+// back are what they are: with their disk, or without anything.
+void Pools::note_losses(Definition& definition, const std::vector<std::string>& before) {
+  const std::string& pool = definition.name.name;
+  std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
+  std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
+  const auto of_pool = [&](const Move& move) { return move.pool == pool; };
+  const bool moving = std::ranges::any_of(moves_, of_pool) || std::ranges::any_of(again_, of_pool) ||
+                      std::ranges::any_of(puts_, [&](const auto& each) { return each.second.moves && each.second.place.pool == pool; });
+  std::vector<std::string> gone;
+  for (const std::string& member : before)
+    if (!contains(definition.members, member)) gone.push_back(member);
+  if (gone.empty()) return;
+  if (!moving) definition.missed.clear();
+  definition.missed.insert(definition.missed.end(), gone.begin(), gone.end());
+  if (definition.missed.size() < definition.name.options.replicas) return;
+  definition.lost.insert(definition.lost.end(), definition.missed.begin(), definition.missed.end());
+  definition.missed.clear();
+}
+
 void Pools::plan_moves(const std::vector<std::string>& anew) {
   for (const auto& known : definitions_) {
     const std::string& name = known.first;

@@ -169,7 +169,14 @@ void Pools::on_put_answer(std::uint64_t number, const std::string& member, const
 void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
-  if (put.moves) moved(put, status);
+  if (put.moves) {
+    moved(put, status);
+    remember_move(put);
+    for (const std::uint64_t following : put.followed_by) {
+      drop_at(following, put.place.pool, {put.place.row_key, put.place.column_key}, put.owners, effects);
+      end_following(following, effects);
+    }
+  }
   // On disk, it is its service's whether it stays in memory.
   if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
   if (put.kept) put.kept(status, now_, effects);

@@ -47,6 +47,11 @@ bool Pools::rows_come(const Definition& definition) const {
   });
 }
 
+std::vector<std::string> Pools::lost(const std::string& pool) const {
+  const auto known = definitions_.find(pool.substr(0, pool.find('?')));
+  return known != definitions_.end() ? known->second.lost : std::vector<std::string>{};
+}
+
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, false, effects));
   if (view_of(*definition) != part.view)

@@ -29,7 +29,8 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_cancel: {
         wire::PeerCancel cancelled{};
         OFP_TRY(wire::decode(request.payload, cancelled));
-        if (computes_ != nullptr) computes_->cancel(channel, cancelled.number, effects);
+        if (cancelled.what == wire::PeerCancel::What::get) end_get_of_member(channel, cancelled.number, effects);
+        else if (computes_ != nullptr) computes_->cancel(channel, cancelled.number, effects);
         effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
         return {};
       }
@@ -189,6 +190,12 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   return {};
 }
 
+void Pools::end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
+  const auto is_meant = [&](const FrameTable::Get& get) { return get.of_member && get.channel == channel && get.delivery == delivery; };
+  for (const FrameTable::Get& get : table_.take_waiting(is_meant))
+    refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
+}
+
 void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects) {
   counters_.served_bytes += frame->bytes;
   ask({Asking::Kind::deliver, 0, get.reader, get, frame}, EntryKind::peer_deliver, deadline_after(now_, options_.put_wait_ns), frame, 0,
@@ -229,7 +236,12 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
   OFP_ASSIGN(const Definition* const definition, find_definition(drop.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
   OFP_ASSIGN(const std::uint64_t dropped, drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
-  effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{dropped}});
+  follow_rows(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob,
+              [this, channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
+                if (followed) then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
+                else refuse(channel, ticket, std::move(followed).error(), then);
+              },
+              effects);
   return {};
 }
 

@@ -170,5 +170,103 @@ TEST_F(PoolsTest, ABudgetIsFreeAsSoonAsAnObjectIsDroppedWhoeverReadsIt) {
   EXPECT_GT(pools_.next_deadline(), now_);
 }
 
+TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasDroppedIt) {
+  ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
+  ASSERT_EQ(*put("hash:/p", "r*[x]", 64), mover::Stored::now);
+  pools_.on_members({"a", "b"}, {}, now_, effects_);
+  const auto move = take<mover::AskEffect>();
+  ASSERT_TRUE(move);
+  EXPECT_EQ(move->kind, EntryKind::peer_put);
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "r*", "*"});
+  EXPECT_TRUE(effects_.empty()) << "b may get the row yet";
+  const auto end = [&](std::uint64_t token, std::uint64_t dropped) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::Done{dropped}, payload);
+    pools_.on_answer(token, Answer{wire::ReplyKind::done, std::move(payload), {}}, now_, effects_);
+  };
+  end(move->token, 0);
+  auto chase = take<mover::AskEffect>();
+  ASSERT_TRUE(chase);
+  EXPECT_EQ(chase->kind, EntryKind::peer_drop);
+  EXPECT_EQ(chase->member, "b");
+  std::vector<std::byte> payload;
+  chase->compose({}, payload);
+  wire::PeerDrop asked{};
+  ASSERT_TRUE(wire::decode(payload, asked));
+  EXPECT_EQ(asked.row_glob, "r[*][[]x]") << "this row and no other";
+  end(chase->token, 1);
+  const auto reply = take<mover::ReplyEffect>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(std::get<wire::Done>(reply->message).value, 2u) << "that of a, which was its first owner, and what b counts";
+  // The move has ended: it is remembered as long as a drop may be on its way, and followed once.
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
+  chase = take<mover::AskEffect>();
+  ASSERT_TRUE(chase);
+  pools_.on_answer(chase->token, fail(Error::peer_lost, "connection reset"), now_, effects_);
+  EXPECT_EQ(take<mover::FailEffect>()->failure.code, Error::peer_lost) << "b may have it";
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
+  EXPECT_TRUE(take<mover::ReplyEffect>());
+}
+
+TEST_F(PoolsTest, MembersThatWentWithRowsNobodyElseHasAreKnownUntilTheyAreBackOrAllIsDropped) {
+  using Names = std::vector<std::string>;
+  const auto members = [&](Names alive) {
+    pools_.on_members(std::move(alive), {}, now_, effects_);
+    effects_.clear();
+  };
+  members({"a", "b", "c", "d"});
+  ASSERT_TRUE(pools_.admit("rank:/one", user, effects_));
+  ASSERT_TRUE(pools_.admit("rank:/two?replicas=2", user, effects_));
+  effects_.clear();
+  EXPECT_EQ(pools_.lost("rank:/one"), Names{});
+  members({"a", "b", "c"});
+  EXPECT_EQ(pools_.lost("rank:/one?replicas=1"), Names{"d"});
+  EXPECT_EQ(pools_.lost("rank:/two"), Names{}) << "its rows have been copied anew";
+  members({"a", "c"});
+  EXPECT_EQ(pools_.lost("rank:/one"), (Names{"d", "b"}));
+  EXPECT_EQ(pools_.lost("rank:/two"), Names{}) << "one after the other";
+  members({"a", "b", "c", "d"});
+  EXPECT_EQ(pools_.lost("rank:/one"), Names{});
+  members({"a", "b"});
+  EXPECT_EQ(pools_.lost("rank:/two"), (Names{"c", "d"})) << "two at a time";
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "rank:/two", "step1", "*"});
+  EXPECT_FALSE(pools_.lost("rank:/two").empty());
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "rank:/two", "*", "*"});
+  EXPECT_EQ(pools_.lost("rank:/two"), Names{});
+}
+
+TEST_F(PoolsTest, AGetThatIsCancelledWaitsNeitherHereNorAtItsOwner) {
+  ASSERT_TRUE(pools_.admit("local:/p", user, effects_));
+  ask(program, EntryKind::pool_get, wire::PoolGet{"local:/p", "r", "c", -1});
+  const std::uint64_t here = ticket_;
+  EXPECT_EQ(pools_.table().counters().waiting, 1u);
+  ask(program, EntryKind::pool_cancel, wire::PoolCancel{here + 100});
+  EXPECT_EQ(pools_.table().counters().waiting, 1u);
+  ask(program, EntryKind::pool_cancel, wire::PoolCancel{here});
+  EXPECT_EQ(pools_.table().counters().waiting, 0u);
+  const auto failed = take<mover::FailEffect>();
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->ticket, here);
+  EXPECT_EQ(failed->failure.code, Error::cancelled);
+  // At an owner: it is told, and what it answers then is nobody's.
+  pools_.on_members({"a", "b"}, {}, now_, effects_);
+  ASSERT_TRUE(pools_.admit("hash:/p?members=b", user, effects_));
+  effects_.clear();
+  ask(program, EntryKind::pool_get, wire::PoolGet{"hash:/p", "r", "c", -1});
+  const std::uint64_t there = ticket_;
+  const auto asked = take<mover::AskEffect>();
+  ASSERT_TRUE(asked);
+  ask(program, EntryKind::pool_cancel, wire::PoolCancel{there});
+  std::vector<std::byte> payload;
+  for (const mover::Effect& effect : effects_)
+    if (const auto* told = std::get_if<mover::AskEffect>(&effect)) told->compose({}, payload);
+  wire::PeerCancel cancel{};
+  ASSERT_TRUE(wire::decode(payload, cancel));
+  EXPECT_EQ(cancel.what, wire::PeerCancel::What::get);
+  EXPECT_TRUE(take<mover::FailEffect>());
+  pools_.on_answer(asked->token, fail(Error::cancelled, "not wanted"), now_, effects_);
+  EXPECT_TRUE(effects_.empty());
+}
+
 }  // namespace
 }  // namespace offpath::pool

@@ -31,6 +31,9 @@ class QueryMembers {
   };
   [[nodiscard]] virtual Result<std::optional<Spread>> spread(const std::string& pool) = 0;
 
+  // Members that were lost with rows of the pool, as far as is known here.
+  [[nodiscard]] virtual std::vector<std::string> lost(const std::string& pool) const = 0;
+
   // Of the objects here, those whose rows have this member for their first owner; none is no failure. Error::would_block:
   // members are changing, so that a row might be read twice or not at all.
   struct Part {

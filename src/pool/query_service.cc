@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "pool/query_answer.h"
 
 namespace offpath::pool {
@@ -179,6 +181,12 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   auto query = decode_query(answer.bytes.bytes());
   answer.bytes = {};
   if (!query) return fail_answer(answer, std::move(query).error(), now, effects);
+  // Each member that is asked says so, for who asks may have come after the loss.
+  if (const std::vector<std::string> lost = members_.lost(answer.pool); !lost.empty() && !query->without_lost)
+    return fail_answer(answer, {Error::peer_lost, fmt::format("pool \"{}\": member{} {} went with rows that no other member has; a partial answer "
+                                                              "leaves them out", answer.pool.substr(0, answer.pool.find('?')),
+                                                              lost.size() == 1 ? "" : "s", fmt::join(lost, ", "))},
+                       now, effects);
   if (answer.member_number != 0) {
     auto part = members_.choose_part({answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view}, effects);
     if (!part) return fail_answer(answer, std::move(part).error(), now, effects);

@@ -35,6 +35,7 @@ class FakeMembers final : public QueryMembers {
     if (!pool.starts_with("hash:/")) return std::nullopt;
     return Spread{pool, members.size(), members, replicas, order};
   }
+  std::vector<std::string> lost(const std::string& pool) const override { return pool.starts_with("hash:/") ? gone : std::vector<std::string>{}; }
   Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects&) override {
     if (part.view != view) return fail(Error::would_block, "member {} knows of others", self_);
     return own;
@@ -57,7 +58,7 @@ class FakeMembers final : public QueryMembers {
 
   std::vector<std::string> members = {"a", "b", "c"};
   std::uint32_t replicas = 1;
-  std::vector<std::string> order;
+  std::vector<std::string> order, gone;
   std::uint64_t view = 3;
   std::vector<QuerySource> own;
   std::deque<Asked> asked;
@@ -380,7 +381,6 @@ TEST_F(QuerySpreadTest, RowsThatCannotBePutInOrderAreRefused) {
   const std::uint64_t answer = done();
   ask(EntryKind::query_next, wire::QueryNext{answer, 0});
   tell_frame("a", frame_of(*particles(3, 1), *cache_));
-  tell_end("a");
   run_jobs();
   EXPECT_EQ(failure(), "an answer to be put in order has not got column \"step\" once");
 }
@@ -456,6 +456,22 @@ TEST_F(QuerySpreadTest, WhileMembersChangeItBeginsAnewUnlessRowsWentWithThem) {
   members_.view = 2;
   service_.on_time(2 * limits().retry_ns, effects_);
   EXPECT_EQ(failure(), "member c was lost, with rows of pool \"hash:/p\", when the query began");
+}
+
+TEST_F(QuerySpreadTest, RowsThatWereLostBeforeItBeganMakeItFailUnlessItLeavesThemOut) {
+  members_.gone = {"d", "e"};
+  begin({}, -1, "hash:/p");
+  EXPECT_EQ(failure(), "pool \"hash:/p\": members d, e went with rows that no other member has; a partial answer leaves them out");
+  EXPECT_TRUE(members_.asked.empty());
+  Query query;
+  query.without_lost = true;
+  begin(query, -1, "hash:/p");
+  EXPECT_EQ(members_.asked.size(), 2u);
+  EXPECT_TRUE(decode_query(members_.asked.front().body)->without_lost);  // they would refuse it otherwise, if they know of the loss
+  run_jobs();
+  tell_begun("a");
+  tell_begun("c");
+  done();
 }
 
 TEST_F(QuerySpreadTest, WithCopiesTheRestAnswersAndAfterAWhileItIsGivenUp) {

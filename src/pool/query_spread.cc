@@ -135,7 +135,7 @@ void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   std::vector<std::string> gone;
   for (const std::string& member : spread.members_at_first)
     if (std::ranges::find(spread.over.members, member) == spread.over.members.end()) gone.push_back(member);
-  if (gone.size() >= spread.over.replicas)
+  if (gone.size() >= spread.over.replicas && !spread.query.without_lost)
     return fail_answer(answer, {Error::peer_lost, fmt::format("member {} was lost, with rows of pool \"{}\", when the query began", gone.front(), answer.pool)},
                        now, effects);
   begin_parts(answer, now, effects);

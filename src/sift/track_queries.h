@@ -26,6 +26,10 @@ class TrackQueries final : public pool::QueryMembers {
                                                               std::string_view column_glob, uid_t user) override;
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<pool::QuerySource>> choose_part(const Part& part, mover::Effects& effects) override;
+  // Tracks are on members that are asked whether they live or not.
+  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
+    return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
                   Fetched fetched, TimeNs now, mover::Effects& effects) override {
     pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched), now, effects);

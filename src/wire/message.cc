@@ -164,6 +164,11 @@ void fields(auto& way, Is<Release> auto& m) {
   way(m.lease);
 }
 
+void fields(auto& way, Is<PoolCancel> auto& m) {
+  way.begins("cancellation of a get");
+  way(m.ticket);
+}
+
 // Where an object lies that an agent is to pull.
 void object_at(auto& way, BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
 void object_at(auto& way, const BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
@@ -240,7 +245,7 @@ void fields(auto& way, Is<PeerQueryNext> auto& m) {
 
 void fields(auto& way, Is<PeerCancel> auto& m) {
   way.begins("cancellation of a member");
-  way.choice(m.what, PeerCancel::What::computation, "what");
+  way.choice(m.what, PeerCancel::What::get, "what");
   way(m.number);
 }
 

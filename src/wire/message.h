@@ -55,6 +55,7 @@ enum class EntryKind : std::uint8_t {
   peer_query = 36,
   peer_query_next = 37,
   peer_cancel = 38,
+  pool_cancel = 39,
   gauges_open = 40,
   gauges_close = 41,
   exchange_open = 48,
@@ -255,6 +256,12 @@ struct Release {
   std::uint64_t lease;
 };
 
+// A PoolGet of this channel, by the ticket of its request, is not wanted any more. It is answered all the same, by a failure if it was
+// waiting; this has no answer of its own.
+struct PoolCancel {
+  std::uint64_t ticket;
+};
+
 // Agent to agent: the poster's table of members lies there, as a MemberTable. Answered by Done when it has been read.
 struct PostTable {
   BufferRef table;
@@ -310,10 +317,10 @@ struct PeerQueryNext {
   std::string_view reader;
 };
 
-// What was asked on the same channel is not wanted any more: a query's part by its number, a computation by its delivery. What
+// What was asked on the same channel is not wanted any more: a query's part by its number, a computation or a get by its delivery. What
 // waits for an answer gets a failure. Answered by Done, also if there is nothing of that number.
 struct PeerCancel {
-  enum class What : std::uint8_t { query, computation } what;
+  enum class What : std::uint8_t { query, computation, get } what;
   std::uint64_t number;
 };
 
@@ -546,7 +553,7 @@ struct Done {
 
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
-  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(PushLease) X(Release) X(PostTable) X(MemberTable) \
+  X(PoolGet) X(PoolList) X(PoolDrop) X(PoolWrite) X(PushLease) X(Release) X(PoolCancel) X(PostTable) X(MemberTable) \
   X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) \
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \

@@ -43,6 +43,7 @@ TEST(MessageBytes, OfSmallMessages) {
             "01000000000000000200000000000000010300000000000000040000000500000006000000000000000700000000000000");
   EXPECT_EQ(bytes_of_message(PushLease{77, segment_flag | 2}), "4d0000000000000002000080");
   EXPECT_EQ(bytes_of_message(Release{77}), "4d00000000000000");
+  EXPECT_EQ(bytes_of_message(PoolCancel{78}), "4e00000000000000");
   EXPECT_EQ(bytes_of_message(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 3}}),
             "010000800000000040000000000000000300000000000000");
   EXPECT_EQ(bytes_of_message(MemberTable{"a", {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", ""}}}),

@@ -133,6 +133,7 @@ TEST(Message, MovesAndPools) {
   EXPECT_EQ(there_and_back(PoolDrop{"local:/p", "*", ""}, kept).row_glob, "*");
   EXPECT_EQ(there_and_back(PoolWrite{"local:/p", 3}, kept).offer, 3u);
   EXPECT_EQ(there_and_back(Release{77}, kept).lease, 77u);
+  EXPECT_EQ(there_and_back(PoolCancel{78}, kept).ticket, 78u);
 }
 
 TEST(Message, OfMembersForTheirPools) {
@@ -169,7 +170,7 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(text_of(gauges.schema), "schema");
   EXPECT_EQ(there_and_back(GaugesClose{3}, kept).number, 3u);
   PeerCancel unknown{};
-  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(2), 8}), unknown));
+  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(3), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
   const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, name, "r", "c"};
   PeerPut refused{};

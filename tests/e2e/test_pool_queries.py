@@ -151,6 +151,51 @@ def test_a_member_that_dies_meanwhile_takes_no_row_away_silently(group: Group) -
         assert ended and "member b" in ended[0]
 
 
+def test_rows_that_a_lost_member_alone_had_are_missed_unless_the_answer_may_be_partial(group: Group) -> None:
+    with group.connect("a") as session:
+        rows = put_all(session, "rank:/p")
+        put_all(session, "rank:/copied?replicas=2")
+        group.running["b"].stop(signal.SIGKILL)
+        assert until(lambda: group.states("a")["b"] == group.states("c")["b"] == "dead", PATIENCE_S)
+        pool = session.pool("rank:/p")
+        for asked in (pool, group.connect("c").pool("rank:/p")):
+            with pytest.raises(offpath.PeerLost, match="member b went with rows that no other member has"):
+                asked.query(aggregates=AGGREGATES, timeout=PATIENCE_S)
+        left = pa.concat_tables([step_of(step) for step in range(len(ROWS)) if step % 3 != 1])
+        assert sorted_rows(pool.query(partial=True)).equals(left.combine_chunks())
+
+        def copies_answer() -> bool:  # as soon as members agree who is there
+            try:
+                return sorted_rows(session.pool("rank:/copied").query()).equals(rows.combine_chunks())
+            except offpath.WouldBlock:
+                return False
+
+        assert until(copies_answer, PATIENCE_S)
+        # What is dropped is not missed any more.
+        pool.drop()
+        pool.put(step_of(0), "step0", timeout=PATIENCE_S)
+        assert pool.query().num_rows == ROWS[0]
+
+
+def test_a_member_that_is_back_with_nothing_is_not_missed_any_more(group: Group) -> None:
+    with group.connect("a") as session:
+        put_all(session, "rank:/p")
+        group.running["b"].stop(signal.SIGKILL)
+        assert until(lambda: group.states("a")["b"] == "dead", PATIENCE_S)
+        with pytest.raises(offpath.PeerLost, match="member b went"):
+            session.pool("rank:/p").query(timeout=PATIENCE_S)
+        group.start("b", "--join", group.address("a"))
+        left = sum(rows for step, rows in enumerate(ROWS) if step % 3 != 1)
+
+        def is_answered() -> bool:
+            try:
+                return session.pool("rank:/p").query(timeout=PATIENCE_S).num_rows == left
+            except offpath.Error:
+                return False
+
+        assert until(is_answered, PATIENCE_S)
+
+
 def test_an_answer_left_unread_and_a_program_that_goes_end_at_all_members(group: Group) -> None:
     with group.connect("a") as session:
         put_all(session, "rank:/p")

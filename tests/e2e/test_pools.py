@@ -144,6 +144,23 @@ def test_a_reader_waits_for_what_another_program_puts_elsewhere(group: Group) ->
             reader.pool("hash:/later").get("never", timeout=0.2)
 
 
+def test_a_want_that_is_cancelled_or_whose_program_goes_waits_nowhere(group: Group) -> None:
+    def waiting() -> int:
+        return sum(int(group.running[name].status()["table"]["waiting"]) for name in NAMES)
+
+    with group.connect("a") as reader:
+        pool = reader.pool("rank:/wanted?replicas=1").create()
+        wanted = [pool.want(f"step{step}", "c") for step in range(6)]
+        assert until(lambda: waiting() == 6, PATIENCE_S)
+        for future in wanted[:3]:
+            assert future.cancel()
+        assert until(lambda: waiting() == 3, PATIENCE_S)
+        pool.put(b"there", "step4", "c", timeout=PATIENCE_S)
+        assert bytes(wanted[4].result(PATIENCE_S)) == b"there"
+        assert until(lambda: waiting() == 2, PATIENCE_S)
+    assert until(lambda: waiting() == 0, PATIENCE_S)
+
+
 def test_objects_are_wanted_before_any_program_has_put_them(group: Group) -> None:
     with group.connect("a") as writer, group.connect("b") as reader:
         wanted = [reader.pool("hash:/wanted?replicas=1").want(f"step{step}", timeout=PATIENCE_S) for step in range(8)]

@@ -256,3 +256,33 @@ def test_a_member_that_is_killed_ends_an_expression_over_tracks_with_its_name(gr
         group.running["c"].process.kill()
         with pytest.raises(offpath.Error, match="member c"):
             tracks.tracks("x < 100", timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_an_export_during_which_a_member_is_killed_leaves_no_file_that_is_not_whole(
+    group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = tmp_path / f"tracks.{suffix}"
+    with group.connect("a") as session:
+        send_steps([session], range(2))
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        assert tracks.write(path) == 2 * ATOMS
+        before = path.read_bytes()
+        whole = Tracks.tables
+
+        def killing(self: Tracks) -> Iterator[pa.Table]:
+            for number, table in enumerate(whole(self, timeout=PATIENCE_S)):
+                if number == 1:
+                    group.running["c"].process.kill()
+                yield table
+
+        monkeypatch.setattr(Tracks, "tables", killing)
+        with pytest.raises(offpath.Error, match="member c"):
+            tracks.write(path)
+        # What was there is there, and nothing beside it.
+        assert path.read_bytes() == before
+        assert [each.name for each in tmp_path.iterdir() if each.name.startswith("tracks.")] == [path.name]
+        with pytest.raises(offpath.Error, match="member c"):
+            tracks.write(tmp_path / f"another.{suffix}")
+        assert not list(tmp_path.glob("another*"))

@@ -87,12 +87,21 @@ def test_what_is_not_wanted_any_more_is_given_back(name):
         stream = session.stream(name, SCHEMA, rows_max=1000)
         pool = session.pool(stream.pool_name)
         wanted = pool.want(ROWS[0], "c")
+        other = pool.want(ROWS[0], "c")
+        assert until(lambda: table(agent)["waiting"] == 2)
         assert wanted.cancel()
-        assert until(lambda: table(agent)["waiting"] == 1)
+        assert until(lambda: table(agent)["waiting"] == 1)  # the agent does not wait for its time to be over
         put(stream, ROWS[0])
-        assert until(lambda: table(agent)["waiting"] == 0)
-        session.poll()
-        assert until(lambda: leases(agent) == 0)
+        assert other.result(PATIENCE_S).rows == 1000
+        del other
+        # One that had come before it was cancelled.
+        pool.want(ROWS[0], "c").cancel()
+
+        def all_given_back() -> bool:
+            session.poll()
+            return leases(agent) == 0 and table(agent)["waiting"] == 0
+
+        assert until(all_given_back)
         held = pool.want(ROWS[0], "c").result(PATIENCE_S)
         assert until(lambda: leases(agent) == 1)
         del held

@@ -1,0 +1,21 @@
+// What the agent's end does to the channel's memory. Only agent_end*.cc include this.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace offpath::channel {
+
+// Which of the channel's own operations a link event is about: the top byte of its token.
+enum class Operation : std::uint8_t { look = 1, flush = 2, pull = 3, push = 4 };
+
+constexpr std::uint64_t token_of(Operation operation, std::uint64_t number) noexcept {
+  return (static_cast<std::uint64_t>(operation) << 56) | number;
+}
+
+inline std::atomic_ref<std::uint64_t> word(std::byte* at) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at));
+}
+
+}  // namespace offpath::channel

@@ -1,0 +1,129 @@
+// What the agent's end writes into the program's memory: replies, completion lines, and how far it has read requests.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "channel/agent_end.h"
+#include "channel/agent_end_operations.h"
+
+namespace offpath::channel {
+
+using wire::ChannelLayout;
+using wire::CompletionLine;
+
+AgentEnd::Line& AgentEnd::line(std::uint32_t stream) noexcept {
+  OFP_ASSERT(stream < lines_.size());
+  Line& line = lines_[stream];
+  if (!line.dirty) {
+    line.dirty = true;
+    dirty_.push_back(stream);
+  }
+  return line;
+}
+
+void AgentEnd::set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.pulled = ticket; }
+void AgentEnd::set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.stored = ticket; }
+void AgentEnd::set_credit(std::uint32_t stream, std::uint64_t total) noexcept { line(stream).words.credit = total; }
+void AgentEnd::reset_line(std::uint32_t stream) noexcept { line(stream).words = {}; }
+
+void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
+  ++counters_.replies;
+  answers_.push_back({kind, ticket, {payload.begin(), payload.end()}});
+}
+
+void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
+  ++counters_.failures;
+  reply(wire::ReplyKind::failed, ticket, wire::Failed{stream, failure.code, failure.message});
+}
+
+bool AgentEnd::compose_replies() {
+  if (answers_.empty()) return false;
+  if (mapped_ != nullptr)
+    reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+  if (reply_head_ > replies_.position()) {
+    close({Error::protocol, fmt::format("the reply ring's head is {}, its tail {}", reply_head_, replies_.position())});
+    return false;
+  }
+  bool wrote = false;
+  while (!answers_.empty() && replies_.fits(answers_.front().payload.size(), reply_head_)) {
+    const Answer& answer = answers_.front();
+    replies_.write(static_cast<std::uint8_t>(answer.kind), answer.ticket, answer.payload);
+    answers_.pop_front();
+    wrote = true;
+  }
+  return wrote;
+}
+
+bool AgentEnd::flush() {
+  if (mapped_ == nullptr && flushing_ > 0) return false;  // what changes meanwhile goes with the next one
+  // Asks for the host's reading position only while replies wait for room.
+  const bool replied = compose_replies();
+  if (closing_) return true;
+  const bool head_moved = requests_.position() != head_written_;
+  const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
+  if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
+  if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
+  return (flushing_ == 0 && settle_wakes()) || (changed && mapped_ != nullptr);
+}
+
+void AgentEnd::flush_mapped() {
+  if (replies_.position() != reply_written_) {
+    reply_written_ = replies_.position();
+    word(mapped_ + ChannelLayout::reply_tail_line).store(reply_written_, std::memory_order_release);
+  }
+  for (const std::uint32_t stream : dirty_) {
+    Line& line = lines_[stream];
+    line.dirty = false;
+    std::byte* to = mapped_ + layout_.completion_line(stream);
+    word(to + offsetof(CompletionLine, credit)).store(line.words.credit, std::memory_order_release);
+    word(to + offsetof(CompletionLine, pulled)).store(line.words.pulled, std::memory_order_release);
+    word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
+  }
+  dirty_.clear();
+  agent_line_dirty_ = false;
+  head_written_ = requests_.position();
+  word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
+}
+
+// Reply slots, then their tail, then lines: each a write of its own, because only writes are ordered, not their
+// pieces. A failure is in the ring before `pulled` passes its ticket.
+void AgentEnd::flush_remote() {
+  const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
+  const std::uint64_t count = replies_.position() - reply_written_;
+  const std::uint64_t before_end = std::min<std::uint64_t>(count, layout_.reply_slots - first);
+  flush_buffer_.resize((2 + dirty_.size()) * 64);
+  const auto write = [&](std::span<const link::WritePiece> pieces) {
+    ++flushing_;
+    link_->write(token_of(Operation::flush, 0), pieces);
+  };
+  if (count > 0) {
+    const std::array<link::WritePiece, 2> slots = {{
+        {wire::channel_segment, layout_.reply_ring() + first * wire::slot_bytes,
+         reply_mirror_.data() + first * wire::slot_bytes, before_end * wire::slot_bytes},
+        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), (count - before_end) * wire::slot_bytes},
+    }};
+    write(std::span(slots).first(before_end < count ? 2 : 1));
+    reply_written_ = replies_.position();
+    const wire::ReplyTailLine tail{reply_written_, {}};
+    store(flush_buffer_.data(), tail);
+    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(), sizeof tail};
+    write({&piece, 1});
+  }
+  std::vector<link::WritePiece> lines;
+  std::byte* at = flush_buffer_.data() + 64;
+  for (const std::uint32_t stream : dirty_) {
+    lines_[stream].dirty = false;
+    store(at, lines_[stream].words);
+    lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
+    at += 64;
+  }
+  dirty_.clear();
+  head_written_ = requests_.position();
+  agent_line_dirty_ = false;
+  const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};
+  store(at, agent_line);
+  lines.push_back({wire::channel_segment, ChannelLayout::agent_line, at, sizeof agent_line});
+  write(lines);
+}
+
+}  // namespace offpath::channel
