@@ -466,7 +466,7 @@ Status Exchange::on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects
     early_.clear();
     if (open_) close(now, effects);
     ++counters_.followed;
-    start(header.epoch, now - std::min(header.round_age_ns, std::max(options_.interval_ns, options_.deadline_ns)), now, effects);
+    start(header.epoch, now - std::min(header.round_age_ns, options_.deadline_ns), now, effects);
   }
   take(*opened, now);
   advance(now, effects);
