@@ -24,7 +24,7 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "pool": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "task": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "sift": {"base", "wire", "loop", "channel", "group", "frame", "mover", "pool"},
-    "exchange": {"base", "wire", "loop", "channel", "group"},
+    "exchange": {"base", "wire", "loop", "channel", "group", "offpath"},
     "tcp": {"base", "wire", "loop", "channel"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},
     "sockets": {"base", "wire", "channel", "offpath"},

@@ -81,6 +81,7 @@ typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
 typedef struct ofp_want ofp_want;   /* an object that was asked for and may not be there yet */
+typedef struct ofp_gauges ofp_gauges; /* values of the program that the agent reads again and again */
 typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
 typedef struct ofp_exchange ofp_exchange; /* this program's part in an exchange of agents */
 typedef struct ofp_view ofp_view;         /* what an exchange knew of its members after one round */
@@ -322,6 +323,38 @@ OFP_API int ofp_pool_compute(ofp_channel *channel, const char *pool, const char 
                              const char *result_row, const char *result_column, int64_t wait_ns, ofp_frame **frame,
                              ofp_error *error);
 
+/* ---- gauges --------------------------------------------------------------------------------- */
+
+/* Values that the agent reads out of this program's memory (docs/exchange.md): each costs the program a store when it changes,
+ * and nothing to be read. They are in the agent's metrics and in what agents exchange. */
+typedef struct ofp_gauge {
+  const char *name;        /* rays_traced, or with labels: rays_traced{kind="shadow"} */
+  const char *type;        /* "u64" (NULL), "i64", "f64" */
+  const char *kind;        /* "gauge" (NULL), "counter" */
+  const char *unit;        /* "bytes", "seconds", …; NULL: a number of things */
+  const char *description; /* NULL: none */
+} ofp_gauge;
+/* `name` is of all together. At most 4096; none has a value yet. */
+OFP_API int ofp_gauges_open(ofp_channel *channel, const char *name, const ofp_gauge *gauges_list, uint32_t count,
+                            ofp_gauges **gauges, ofp_error *error);
+/* Where the program stores a gauge's value, as ofp_gauge_u64 and the others do; from this call on it has one, at first 0. NULL: there is
+ * no such gauge. Valid until ofp_gauges_close, or until the channel is closed. */
+OFP_API volatile uint64_t *ofp_gauge_slot(ofp_gauges *gauges, uint32_t index);
+/* From now on it has no value, until it has a slot again. */
+OFP_API void ofp_gauge_clear(ofp_gauges *gauges, uint32_t index);
+static inline void ofp_gauge_u64(volatile uint64_t *slot, uint64_t value) { *slot = value; }
+static inline void ofp_gauge_i64(volatile uint64_t *slot, int64_t value) { *slot = (uint64_t)value; }
+static inline void ofp_gauge_f64(volatile uint64_t *slot, double value) {
+  union { double real; uint64_t bits; } both;
+  both.real = value;
+  *slot = both.bits;
+}
+/* All values at once, so that no sample mixes old and new ones: one for each gauge, and which of them are there (NULL: all).
+ * `read_ns` is when they were read (CLOCK_REALTIME), `cpu_ns` what that has cost so far (0: not said). One thread at a time. */
+OFP_API int ofp_gauges_write(ofp_gauges *gauges, const uint64_t *values, const uint8_t *present, int64_t read_ns,
+                             uint64_t cpu_ns, ofp_error *error);
+/* Before ofp_close. */
+OFP_API void ofp_gauges_close(ofp_gauges *gauges);
 /* ---- exchange --------------------------------------------------------------------------------
  *
  * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its

@@ -64,6 +64,7 @@ struct Release {
   void operator()(ofp_frame* frame) const noexcept { ofp_frame_release(frame); }
   void operator()(ofp_listing* listing) const noexcept { ofp_listing_free(listing); }
   void operator()(ofp_want* want) const noexcept { ofp_want_free(want); }
+  void operator()(ofp_gauges* want) const noexcept { ofp_gauges_close(want); }
 };
 template <class Handle>
 using Owned = std::unique_ptr<Handle, Release>;
@@ -108,6 +109,44 @@ class Want {
   Want(detail::SharedChannel channel, ofp_want* want) : channel_(std::move(channel)), want_(want) {}
   detail::SharedChannel channel_;
   detail::Owned<ofp_want> want_;
+};
+
+// What a gauge is; empty texts: none.
+struct Gauge {
+  std::string name;
+  std::string type = "u64";    // or i64, f64
+  std::string kind = "gauge";  // or counter
+  std::string unit{}, description{};
+};
+
+// Values that the agent reads out of this program's memory: each costs a store when it changes.
+class Gauges {
+ public:
+  // One of them. Setting it is one store, from any thread. Valid as long as its Gauges.
+  class Slot {
+   public:
+    void set(std::uint64_t value) const noexcept { ofp_gauge_u64(at_, value); }
+    void set(std::int64_t value) const noexcept { ofp_gauge_i64(at_, value); }
+    void set(double value) const noexcept { ofp_gauge_f64(at_, value); }
+
+   private:
+    friend class Gauges;
+    explicit Slot(volatile std::uint64_t* at) : at_(at) {}
+    volatile std::uint64_t* at_;
+  };
+  // From this call on it has a value, at first 0.
+  [[nodiscard]] Slot slot(std::uint32_t index) const {
+    volatile std::uint64_t* at = ofp_gauge_slot(gauges_.get(), index);
+    if (at == nullptr) throw std::out_of_range("there is no gauge " + std::to_string(index));
+    return Slot(at);
+  }
+  void clear(std::uint32_t index) const noexcept { ofp_gauge_clear(gauges_.get(), index); }
+
+ private:
+  friend class Channel;
+  Gauges(detail::SharedChannel channel, ofp_gauges* gauges) : channel_(std::move(channel)), gauges_(gauges) {}
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_gauges> gauges_;
 };
 
 struct Entry {
@@ -176,6 +215,17 @@ class Channel {
       return ofp_pool_get(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &frame, error);
     });
     return Frame(channel_, frame);
+  }
+  // `name` is of all together.
+  [[nodiscard]] Gauges gauges(const std::string& name, const std::vector<Gauge>& list) {
+    std::vector<ofp_gauge> converted;
+    for (const Gauge& each : list)
+      converted.push_back({each.name.c_str(), each.type.c_str(), each.kind.c_str(), each.unit.c_str(), each.description.c_str()});
+    ofp_gauges* gauges = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_gauges_open(get(), name.c_str(), converted.data(), static_cast<std::uint32_t>(converted.size()), &gauges, error);
+    });
+    return Gauges(channel_, gauges);
   }
   // Asks for it and returns at once. `wait` is how long it may take to come.
   [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {

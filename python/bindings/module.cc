@@ -35,5 +35,6 @@ NB_MODULE(_native, module) {
   module.attr("WOULD_BLOCK") = static_cast<int>(OFP_WOULD_BLOCK);
   bind_channel(module);
   bind_stream(module);
+  bind_gauges(module);
   bind_exchange(module);
 }

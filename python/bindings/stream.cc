@@ -18,7 +18,6 @@ struct ArrowSchema;
 
 namespace offpath::python {
 
-ChannelHandle handle_of(nb::handle channel);
 
 namespace {
 

@@ -13,6 +13,7 @@ from ._native import version as _version
 from .agent import Agent, find_agent
 from .errors import *  # noqa: F403
 from .exchange import Exchange, Figure, View
+from .gauges import Gauge, Gauges
 from .pool import Entry, Frame, Pool
 from .session import Announcement, Info, Segment, Session, connect
 from .stream import Stream, Ticket
@@ -21,6 +22,7 @@ from .tracks import Tracks
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Info", "Pool", "Segment", "Session", "Stream", "Ticket", "Tracks",
-    "View", "connect", "errors", "find_agent", *(name for name in errors.__all__ if name != "error_of"),
+    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Pool", "Segment",
+    "Session", "Stream", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
+    *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ._native import Channel
 from .exchange import Exchange, Field
+from .gauges import Gauge, Gauges
 from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
 from .tracks import Tracks
@@ -131,6 +132,14 @@ class Session:
             rank=rank,
             compression=compression,
         )
+
+    def gauges(self, name: str, gauges: Iterable[Gauge | str]) -> Gauges:
+        """Values of this program that the agent reads from its memory, for its metrics and for other agents.
+
+        >>> steps = session.gauges("solver", ["residual", offpath.Gauge("steps", "u64", "counter")])
+        >>> steps["residual"] = 1e-6
+        """
+        return Gauges(self._native, name, gauges)
 
     def pool(self, name: str) -> Pool:
         """A pool of the agent's by its name, such as ``local:/particles``."""

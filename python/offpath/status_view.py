@@ -105,7 +105,16 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          each["dropped"] + each["skipped"], each["failure"] or "-"]
         for each in status["triggers"]
     ]  # fmt: skip
+    sampled = [
+        [each["name"], each["where"], f"{each['age_s'] * 1e3:.1f} ms" if each["fresh"] else "silent", each["samples"],
+         each["failed"], each["missing"], f"{each['wait_s'] / max(each['samples'], 1) * 1e6:.0f} us",
+         f"{each['cpu_s']:.3f} s", each["trouble"] or "-"]
+        for each in status.get("sampled", [])
+    ]  # fmt: skip
     only_where_used = []
+    if sampled:
+        columns = ["sampled", "where", "age", "samples", "failed", "missing", "each takes", "processor there", "trouble"]
+        only_where_used.append(table_of("samples", columns, sampled))
     if stages:
         columns = ["pool", "stage", "rows", "splits", "held", "of", "waiting for room"]
         only_where_used.append(table_of("sifting", columns, stages))

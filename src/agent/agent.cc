@@ -135,7 +135,8 @@ Status Agent::listen() {
 //   2. channels           rings, pulls, replies
 //   3. the group          its posts are few; what others posted to this agent came by its channels
 //   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
-//   5. status requests    last, so that what they show is what this round left
+//   5. samplers           requests that are due; what hosts answer comes through the loop's descriptors
+//   6. status requests    last, so that what they show is what this round left
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
@@ -159,6 +160,8 @@ Status Agent::join_parts() {
       {[this](plugin::Call call, TimeNs now, CallFunctions::Done done) { return plugins_->call(std::move(call), now, std::move(done)); },
        [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); }});
   plugins_->start(monotonic_ns());
+  OFP_ASSIGN(samplers_, Samplers::make(*loop_, settings_.sampling, monotonic_ns()));
+  loop_->add(*samplers_);
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
@@ -281,6 +284,8 @@ void Agent::publish(TimeNs now) {
   status->exchanges = dispatcher_->exchanges().status(now);
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
+  status->sampled = samplers_->status(now);
+  for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) status->sampled.push_back(sampled_of(*set, now));
   board_->publish(std::move(status), monotonic_ns());
 }
 

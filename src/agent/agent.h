@@ -4,6 +4,7 @@
 //                                  |  jobs
 //                               JobPool                                 a few threads; others for the disk
 //   other agents <--> Group (members, channels to them)                 the same loop
+//   hosts     <--> Samplers                                             the same loop
 //                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
@@ -21,6 +22,7 @@
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
+#include "agent/samplers.h"
 #include "agent/settings.h"
 #include "agent/signals.h"
 #include "agent/status.h"
@@ -94,6 +96,7 @@ class Agent {
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<group::Group> group_;
   std::unique_ptr<PluginProcesses> plugins_;
+  std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

@@ -75,7 +75,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock),
-      mover_(options.mover, buffers_, stores_) {}
+      mover_(options.mover, buffers_, stores_),
+      gauges_(options.gauges_interval_ns) {}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -137,6 +138,11 @@ bool Dispatcher::poll(TimeNs now) {
     computes_.on_time(now, effects_);
     did = true;
   }
+  if (gauges_.next_deadline() <= now) {
+    gauges_.on_time(now, gauge_effects_);
+    carry_out(gauge_effects_);
+    did = true;
+  }
   if (group_ != nullptr && !std::exchange(exchanges_told_, true)) tell_exchanges(now);
   if (exchanges_.next_deadline() <= now) {
     exchange::ServiceEffects effects;
@@ -178,7 +184,8 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline()});
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(),
+                   gauges_.next_deadline()});
 }
 
 // ---- events
@@ -186,6 +193,10 @@ TimeNs Dispatcher::next_deadline() const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
+  if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
+    gauges_.on_request(channel.number(), channel.program(), request, now, gauge_effects_);
+    return carry_out(gauge_effects_);
+  }
   if (is_of_exchange(kind)) {
     exchange::ServiceEffects effects;
     exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
@@ -208,6 +219,10 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     group::TableEffects effects;
     group_->on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
+  }
+  if (service == Service::gauges) {
+    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, gauge_effects_);
+    return carry_out(gauge_effects_);
   }
   if (service == Service::exchange) {
     exchange::ServiceEffects effects;
@@ -247,6 +262,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   pools_.on_channel_closed(channel.number(), now, effects_);
   sifts_.on_channel_closed(channel.number(), now, effects_);
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
+  gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
   exchange::ServiceEffects left;
@@ -405,6 +421,22 @@ void Dispatcher::carry_out(group::TableEffects& effects) {
     if (answer.status) end->reply(ReplyKind::done, answer.ticket, wire::Done{0});
     else end->reply_failure(answer.ticket, wire::any_reply, answer.status.error());
   }
+}
+
+void Dispatcher::carry_out(exchange::GaugeEffects& effects) {
+  for (const exchange::GaugeEffects::Pull& pull : effects.pulls) {
+    AgentEnd* end = find(pull.channel);
+    OFP_ASSERT(end != nullptr);
+    end->pull(mover::token_of(Service::gauges, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
+  }
+  for (const exchange::GaugeEffects::Answer& answer : effects.answers) {
+    AgentEnd* end = find(answer.channel);
+    if (end == nullptr || end->closed()) continue;
+    if (answer.number) end->reply(ReplyKind::done, answer.ticket, wire::Done{*answer.number});
+    else end->reply_failure(answer.ticket, wire::any_reply, answer.number.error());
+  }
+  effects.pulls.clear();
+  effects.answers.clear();
 }
 
 // ---- asked otherwise

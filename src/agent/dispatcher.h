@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "channel/agent_end.h"
 #include "exchange/exchange_service.h"
+#include "exchange/gauges.h"
 #include "group/group.h"
 #include "mover/mover.h"
 #include "plugin/call.h"
@@ -31,6 +32,8 @@ struct DispatcherOptions {
   sift::SiftServiceOptions sifts;
   pool::ComputeService::Limits computes;
   channel::AgentEndOptions channels;
+  TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
+  std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
   std::vector<exchange::ExchangeSettings> exchanges;
   std::uint64_t nonce = 0;  // random for each process
 };
@@ -104,6 +107,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const sift::SiftService& sifts() const noexcept { return sifts_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
+  [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
   [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
@@ -151,6 +155,7 @@ class Dispatcher final : public channel::AgentEvents {
   void call_function(mover::CallEffect& effect, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(group::TableEffects& effects);
+  void carry_out(exchange::GaugeEffects& effects);
   void carry_out(exchange::ServiceEffects& effects);
   void tell_exchanges(TimeNs now);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
@@ -167,6 +172,8 @@ class Dispatcher final : public channel::AgentEvents {
   exchange::ExchangeService exchanges_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
+  exchange::Gauges gauges_;
+  exchange::GaugeEffects gauge_effects_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
   std::map<std::uint64_t, Member> members_;

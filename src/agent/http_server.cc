@@ -37,9 +37,16 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
   server.Get("/status.json", with_status([](const AgentStatus& status, httplib::Response& response) {
                response.set_content(status_json(status, process_usage()), "application/json");
              }));
-  server.Get("/metrics", with_status([](const AgentStatus& status, httplib::Response& response) {
-               response.set_content(metrics_text(status, process_usage()), "text/plain; version=0.0.4; charset=utf-8");
-             }));
+  const auto metrics = with_status([](const AgentStatus& status, httplib::Response& response) {
+    response.set_content(metrics_text(status, process_usage()), "text/plain; version=0.0.4; charset=utf-8");
+  });
+  const auto openmetrics = with_status([](const AgentStatus& status, httplib::Response& response) {
+    response.set_content(openmetrics_text(status, process_usage()), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+  });
+  server.Get("/metrics", [metrics, openmetrics](const httplib::Request& request, httplib::Response& response) {
+    const bool open = request.get_header_value("Accept").find("application/openmetrics-text") != std::string::npos;
+    open ? openmetrics(request, response) : metrics(request, response);
+  });
   server.Get("/healthz", with_status([](const AgentStatus&, httplib::Response& response) {
                response.set_content("ok\n", "text/plain; charset=utf-8");
              }));

@@ -1,10 +1,7 @@
-// The metrics of status.h, by prometheus-cpp's serialiser. Names and units as in Prometheus' conventions: seconds and
-// bytes, counters end in _total.
+// The metrics of status.h.
 #include <map>
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
+#include "agent/families.h"
 #include "agent/json.h"
 #include "agent/status.h"
 
@@ -12,35 +9,7 @@ namespace offpath::agent {
 
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
-
-class Families {
- public:
-  template <class Number>
-  void counter(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
-    metric.counter.value = static_cast<double>(value);
-  }
-  template <class Number>
-  void gauge(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
-    metric.gauge.value = static_cast<double>(value);
-  }
-  [[nodiscard]] std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
-
- private:
-  ClientMetric& add(const std::string& name, const std::string& help, MetricType type, Labels labels) {
-    const auto [at, added] = index_.emplace(name, families_.size());
-    if (added) families_.push_back({"offpath_" + name, help, type, {}});
-    ClientMetric& metric = families_[at->second].metric.emplace_back();
-    metric.label = std::move(labels);
-    return metric;
-  }
-  std::vector<prometheus::MetricFamily> families_;
-  std::map<std::string, std::size_t> index_;
-};
+using Labels = Families::Labels;
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / second_ns; }
 
@@ -331,15 +300,12 @@ void add_plugins(Families& families, const AgentStatus& status) {
   }
 }
 
-}  // namespace
-
-std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
+Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   Families families;
   add_process(families, status, usage);
   add_loop(families, status);
   add_memory(families, status);
   add_services(families, status);
-  if (status.disk) add_disk(families, *status.disk);
   if (status.disk) add_disk(families, *status.disk);
   add_channels(families, status);
   add_group(families, status);
@@ -348,7 +314,13 @@ std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) {
   add_computes(families, status);
   add_exchanges(families, status);
   add_plugins(families, status);
-  return families.text();
+  add_sampled(families, status);
+  return families;
 }
+
+}  // namespace
+
+std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) { return all_of(status, usage).text(); }
+std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage) { return all_of(status, usage).openmetrics(); }
 
 }  // namespace offpath::agent

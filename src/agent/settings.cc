@@ -120,6 +120,14 @@ constexpr ConfigKey keys[] = {
      500 * millisecond_ns, 3600 * second_ns},
     {"group.tls_ca", ConfigType::text, "",
      "PEM file with the certificate authority of the other members, for tls addresses."},
+    {"sampling.interval", ConfigType::duration, "1s",
+     "How often hosts ([[host]]), this machine's own sources ([[source]]) and gauges of programs are sampled.", 100 * microsecond_ns,
+     3600 * second_ns},
+    {"sampling.deadline", ConfigType::duration, "1s",
+     "How long a sample may take, lost datagrams included; a host that has not answered for three of these and three intervals has no values.",
+     millisecond_ns, 3600 * second_ns},
+    {"sampling.key_file", ConfigType::text, "",
+     "The key shared with the samplers of all hosts: a file of 16 to 4096 bytes that nobody else may read. Needed for [[host]]."},
     {"security.allow_uids", ConfigType::texts, "",
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
@@ -184,11 +192,14 @@ constexpr ConfigKey trigger_keys[] = {
     {"trigger.calls", ConfigType::integer, "4", "Calls under way at a time.", 1, 256},
 };
 
-constexpr ConfigList lists[] = {
+const ConfigList lists[] = {
     {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded.",
      plugin_keys},
     {"pool", "pools that are there from the start, on all members, so that programs name them without options ([pool.md](pool.md)).",
      pool_keys},
+    {"host", "machines whose numbers this agent asks offpath-sampler for ([exchange.md](exchange.md)).", host_keys()},
+    {"source", "numbers of the machine that the agent itself runs on ([exchange.md](exchange.md)). The same in the configuration of offpath-sampler.",
+     source_keys()},
     {"trigger", "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).", trigger_keys},
     {"exchange", "what this agent and others tell each other, round by round ([exchange.md](exchange.md)); the same on all of them.", exchange_keys},
 };
@@ -502,6 +513,9 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
   OFP_ASSIGN(settings.pools, parse_pools(config));
   OFP_ASSIGN(settings.dispatcher.computes.triggers, parse_triggers(config, settings.plugins));
+  OFP_ASSIGN(settings.sampling, read_sampling(config));
+  settings.dispatcher.gauges_interval_ns = settings.sampling.interval_ns;
+  settings.dispatcher.real_clock = real_ns;
   OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));

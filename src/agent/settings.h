@@ -11,6 +11,7 @@
 
 #include "agent/dispatcher.h"
 #include "agent/flight.h"
+#include "agent/sampling_settings.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -56,6 +57,7 @@ struct AgentSettings {
   LogLevel log_level = LogLevel::info;
   std::vector<plugin::PluginOptions> plugins;
   std::vector<PoolSettings> pools;
+  SamplingSettings sampling;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the

@@ -126,6 +126,36 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_sampled(Json& json, const AgentStatus& status) {
+  json.key("sampled").begin_list();
+  for (const Sampled& each : status.sampled) {
+    json.begin_object().member("name", each.producer).member("way", way_name(each.way)).member("where", each.where);
+    json.member("fresh", each.fresh).member("age_s", seconds(each.age_ns)).member("trouble", each.trouble);
+    json.member("samples", each.samples).member("failed", each.failed).member("wait_s", seconds(static_cast<std::int64_t>(each.wait_ns)));
+    json.member("cpu_s", seconds(static_cast<std::int64_t>(each.host_cpu_ns))).member("missing", each.missing);
+    if (each.way == Sampled::Way::host) {
+      json.member("requests", each.requests.requests).member("retransmits", each.requests.retransmits).member("late", each.requests.late);
+      json.member("doubled", each.requests.doubled).member("refused", each.requests.refused);
+      json.member("clock_ahead_s", seconds(each.clock_ahead_ns)).member("clock_bound_s", seconds(each.clock_bound_ns));
+      json.member("clock_jumps", each.clock_jumps).member("sampler_refused", each.host_refused);
+      json.member("sampler_resident_bytes", each.host_resident_bytes);
+    }
+    json.key("fields").begin_list();
+    for (std::size_t i = 0; i < each.schema.fields.size(); ++i) {
+      const exchange::Field& field = each.schema.fields[i];
+      json.begin_object().member("name", field.name).member("kind", exchange::kind_name(field.kind)).member("unit", field.unit);
+      json.member("type", exchange::type_name(field.type)).key("value");
+      if (!each.fresh || !each.sample.values.has(i)) json.null();
+      else if (field.type == exchange::FieldType::u64) json.value(each.sample.values.u64(i));
+      else if (field.type == exchange::FieldType::i64) json.value(each.sample.values.i64(i));
+      else json.value(each.sample.values.f64(i));
+      json.end_object();
+    }
+    json.end_list().end_object();
+  }
+  json.end_list();
+}
+
 void write_members(Json& json, const AgentStatus& status) {
   json.key("members").begin_list();
   for (const group::Member& member : status.members) {
@@ -336,6 +366,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_queries(json, status);
   write_exchanges(json, status);
   write_plugins(json, status);
+  write_sampled(json, status);
   write_computes(json, status);
   return json.end_object().text() + "\n";
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/dispatcher.h"
+#include "agent/sampled.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/workers.h"
@@ -70,6 +71,7 @@ struct AgentStatus {
   std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;
+  std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs
 };
 
 // How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.
@@ -106,7 +108,8 @@ struct ProcessUsage {
 [[nodiscard]] ProcessUsage process_usage();
 
 [[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
-// Prometheus' text format, version 0.0.4.
+// Prometheus' text format, version 0.0.4; or OpenMetrics 1.0, for who asks for that.
 [[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
+[[nodiscard]] std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage);
 
 }  // namespace offpath::agent

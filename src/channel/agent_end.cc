@@ -325,6 +325,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
     case EntryKind::pool_query: case EntryKind::query_next: case EntryKind::pool_compute: case EntryKind::peer_compute:
     case EntryKind::peer_query: case EntryKind::peer_query_next: case EntryKind::peer_cancel:
+    case EntryKind::gauges_open: case EntryKind::gauges_close:
     case EntryKind::exchange_open: case EntryKind::exchange_info: case EntryKind::exchange_wait: case EntryKind::exchange_grant:
     case EntryKind::exchange_close: case EntryKind::peer_exchange:
       events_.on_request(*this, entry, now);

@@ -324,6 +324,18 @@ void fields(auto& way, Is<SiftInfo> auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
 }
 
+void fields(auto& way, Is<GaugesOpen> auto& m) {
+  way.begins("opening of gauges");
+  object_at(way, m.memory);
+  way.text(m.name, name_bytes_max, "the gauges' name");
+  way.bytes(m.schema);
+}
+
+void fields(auto& way, Is<GaugesClose> auto& m) {
+  way.begins("end of gauges");
+  way(m.number);
+}
+
 void fields(auto& way, Is<PeerDefine> auto& m) {
   way.begins("definition of a member");
   way(m.user);

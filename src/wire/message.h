@@ -55,6 +55,8 @@ enum class EntryKind : std::uint8_t {
   peer_query = 36,
   peer_query_next = 37,
   peer_cancel = 38,
+  gauges_open = 40,
+  gauges_close = 41,
   exchange_open = 48,
   exchange_info = 49,
   exchange_wait = 50,
@@ -524,6 +526,17 @@ struct Listed {
   std::vector<ListedEntry> entries;
 };
 
+// Values in a segment of the program that the agent reads from now on (wire/gauges_layout.h). Answered by Done, with their number.
+struct GaugesOpen {
+  BufferRef memory;
+  std::string_view name;
+  Bytes schema;  // exchange::encode
+};
+
+struct GaugesClose {
+  std::uint64_t number;
+};
+
 struct Done {
   std::uint64_t value;
 };
@@ -538,6 +551,7 @@ struct Done {
   X(PoolQuery) X(QueryNext) X(PoolCompute) X(PeerCompute) \
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \
   X(PeerQuery) X(PeerQueryNext) X(PeerCancel) \
+  X(GaugesOpen) X(GaugesClose) \
   X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \

@@ -89,6 +89,8 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   EXPECT_EQ(checksum_of(PeerQuery{1000, 7, 8, 9, at, "p", "r*", "c*"}), 0x728797beu);
   EXPECT_EQ(checksum_of(PeerQueryNext{8, 2, 9, at, "b"}), 0x1d6dab94u);
   EXPECT_EQ(checksum_of(PeerCancel{PeerCancel::What::computation, 8}), 0x0de0ba31u);
+  EXPECT_EQ(checksum_of(GaugesOpen{{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9}, "solver", bytes_of("schema")}), 0xeb2d0c55u);
+  EXPECT_EQ(checksum_of(GaugesClose{3}), 0x576c35e3u);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 

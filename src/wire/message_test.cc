@@ -163,6 +163,11 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(next.delivery, 7u);
   EXPECT_EQ(next.reader, "dpu1");
   EXPECT_EQ(there_and_back(PeerCancel{PeerCancel::What::computation, 8}, kept).number, 8u);
+  const auto gauges = there_and_back(GaugesOpen{at, "solver", bytes_of("schema")}, kept);
+  EXPECT_EQ(gauges.memory.region, at.region);
+  EXPECT_EQ(gauges.name, "solver");
+  EXPECT_EQ(text_of(gauges.schema), "schema");
+  EXPECT_EQ(there_and_back(GaugesClose{3}, kept).number, 3u);
   PeerCancel unknown{};
   EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(2), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');

@@ -115,6 +115,19 @@ def pool_command(
     finish(pool.run(out, quick, make_console()), json_path, check)
 
 
+@app.command("exchange")
+def exchange_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+) -> None:
+    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter."""
+    from . import sampling
+
+    finish(sampling.run(out, quick, make_console()), json_path, check)
+
+
 @app.command("sift")
 def sift_command(
     out: OutOption = Path("offpath-bench"),

@@ -180,6 +180,24 @@ def draw_objects(report: Report, out: Path) -> Path | None:
     return save(figure, out, "fig3_objects")
 
 
+def draw_overhead(report: Report, out: Path) -> Path | None:
+    """What a computation loses to a sampler, by samples a second."""
+    lines = lines_of(report, "exchange_overhead")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 8, 5)
+    for line in lines:
+        accounted = line.name.startswith("processor time")
+        style, colour = "--" if accounted else "-", "#4477aa" if "a core for" in line.name else "#ee6677"
+        axes[0][0].plot(line.x, line.y, style, marker="o", markersize=4, color=colour, label=line.name)
+    axes[0][0].axhline(0.5, color="#999999", linewidth=1, label="promised at 100 a second")
+    axes[0][0].set(xlabel="samples a second", ylabel="% slower", xscale="log",
+                   title="A computation that is sampled")  # fmt: skip
+    axes[0][0].grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "exchange_overhead")
+
+
 def draw_queries(report: Report, out: Path) -> Path | None:
     """Figure 4: queries by number of threads, ours and peers."""
     panels = [("pool_fig4_box", "Rows of a box of 1/8"), ("pool_fig4_speed", "Extremes of the squared velocity")]

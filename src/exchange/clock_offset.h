@@ -1,0 +1,53 @@
+// How far a host's clock is from this agent's, from the exchange of requests and answers (as NTP does, RFC 5905 section 8):
+//
+//   asked_ns  --------->  received_ns           offset = ((received - asked) + (sent - arrived)) / 2
+//   arrived_ns <--------  sent_ns               delay  = (arrived - asked) - (sent - received)
+//
+// The truth lies within half of the delay, so of the last exchanges the one with the smallest delay is believed, the older the
+// less, for clocks drift. One whose bounds leave no room for what was believed says that a clock was set: all before it is
+// forgotten. The agent's side is its monotonic clock, which nobody sets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace offpath::exchange {
+
+struct ClockExchange {
+  TimeNs asked_ns, arrived_ns;              // of this agent's monotonic clock
+  std::int64_t received_ns, sent_ns;        // of the host's clock: since 1970
+};
+
+class ClockOffset {
+ public:
+  static constexpr std::int64_t drift_ppm = 100;  // at most, of two quartz clocks against one another
+
+  // False: it contradicts itself, as when the clock was set while the host answered.
+  bool add(const ClockExchange& exchange) noexcept;
+
+  [[nodiscard]] bool known() const noexcept { return count_ != 0; }
+  // Host's clock minus this agent's monotonic clock, and how far at most from the truth.
+  [[nodiscard]] std::int64_t offset_ns(TimeNs now) const noexcept { return best(now).offset_ns; }
+  [[nodiscard]] TimeNs bound_ns(TimeNs now) const noexcept;
+  [[nodiscard]] TimeNs delay_ns(TimeNs now) const noexcept { return best(now).delay_ns; }
+  // When something happened on the host, by this agent's monotonic clock.
+  [[nodiscard]] TimeNs when(std::int64_t host_ns, TimeNs now) const noexcept { return host_ns - offset_ns(now); }
+  [[nodiscard]] std::uint64_t jumps() const noexcept { return jumps_; }
+
+ private:
+  struct Estimate {
+    std::int64_t offset_ns;
+    TimeNs delay_ns, at_ns;
+  };
+  [[nodiscard]] const Estimate& best(TimeNs now) const noexcept;
+  [[nodiscard]] static TimeNs bound(const Estimate& estimate, TimeNs now) noexcept;
+
+  std::array<Estimate, 32> estimates_{};
+  std::size_t count_ = 0, next_ = 0;
+  std::uint64_t jumps_ = 0;
+};
+
+}  // namespace offpath::exchange
