@@ -342,7 +342,8 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
       one->exchange->on_time(now, effects);
       carry_out(*one, effects, now, out);
     }
-    for (auto& [number, subscriber] : one->subscribers) {
+    for (auto& numbered : one->subscribers) {
+      Subscriber& subscriber = numbered.second;
       std::erase_if(subscriber.waiters, [&](const Waiter& each) {
         if (each.until > now) return false;
         out.answers.push_back({subscriber.channel, each.ticket, subscriber.shown});
