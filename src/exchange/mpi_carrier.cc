@@ -93,6 +93,12 @@ std::size_t MpiWorld::size() const {
 
 void MpiWorld::barrier() const { MPI_Barrier(MPI_COMM_WORLD); }
 
+double MpiWorld::largest(double mine) const {
+  double most = mine;
+  MPI_Allreduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
+
 namespace {
 
 // The lowest rank that shares memory with this one stands for their node.
