@@ -32,6 +32,9 @@ Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, 
     effects.sends.clear();
     effects.views.clear();
   };
+  // What the leaders said at the end of the round before: who does not listen takes them for dead.
+  OFP_TRY(carrier.poll(monotonic_ns(), [&](MemberIndex, const SharedBytes& parcel) { (void)exchange.on_parcel(parcel, monotonic_ns(), effects); }));
+  carry_out();
   if (exchange.epoch() < epoch) exchange.begin(monotonic_ns(), effects);
   carry_out();
   while (!given_at) {
