@@ -68,13 +68,15 @@ class Agent:
         listen: list[str] | None = None,
         log_level: str = "warning",
         settings: dict[str, Any] | None = None,
+        config: str | None = None,
         timeout: float = 10.0,
     ) -> Agent:
         """Starts an agent and waits until it serves.
 
         It listens on a Unix socket in a directory of its own that only this user may enter, and further at ``listen``.
         ``memory``: for frames, bytes or such as "8GiB". ``profile``: as slow as a device, "bluefield2". ``pin``: the
-        core of its loop. ``settings``: any other keys of its configuration (docs/configuration.md).
+        core of its loop. ``settings``: any other keys of its configuration (docs/configuration.md). ``config``: a
+        configuration's text, for what has [[tables]] of its own.
 
         Raises AgentError with the end of its log.
         """
@@ -82,6 +84,9 @@ class Agent:
         place = Path(directory.name)
         command = [find_agent(), "--listen", f"unix:{place / 'agent.sock'}", "--http", f"unix:{place / 'http.sock'}"]
         command += ["--log-level", log_level]
+        if config is not None:
+            (place / "agent.toml").write_text(config)
+            command += ["--config", str(place / "agent.toml")]
         for address in listen or []:
             command += ["--listen", address]
         for option, value in {"--memory": memory, "--profile": profile, "--pin": pin}.items():

@@ -28,6 +28,8 @@ namespace {
 
 constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // what is older is of no use, and numbers stay small
 
+constexpr std::size_t probes_max = 32;
+
 std::vector<std::uint32_t> ranks_of(const Topology& topology) {
   std::vector<std::uint32_t> ranks(topology.size());
   for (MemberIndex member = 0; member < topology.size(); ++member) ranks[member] = topology.position(member);
@@ -302,14 +304,17 @@ void Exchange::expect_to_hear(MemberIndex member) {
   ++counters_.replaced;
 }
 
-// The next of those that were passed over.
+// Those that were passed over, some at a time: after a network was cut that may be all of its other side.
 void Exchange::probe(TimeNs now, ExchangeEffects& effects) {
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
+  ParcelWriter writer(header(ParcelKind::probe, topology_.leaf(self_), now));
+  SharedBytes parcel;
+  std::size_t asked = 0;
+  for (std::size_t i = 0; i < peers_.size() && asked < probes_max; ++i) {
     probed_ = static_cast<MemberIndex>((probed_ + 1) % peers_.size());
     if (!peers_[probed_].silent || peers_[probed_].dead || probed_ == self_) continue;
-    ParcelWriter writer(header(ParcelKind::probe, topology_.leaf(self_), now));
-    send(probed_, writer.finish(), effects);
-    return;
+    if (!parcel) parcel = writer.finish();
+    send(probed_, parcel, effects);
+    ++asked;
   }
 }
 
@@ -466,7 +471,7 @@ Status Exchange::on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects
     early_.clear();
     if (open_) close(now, effects);
     ++counters_.followed;
-    start(header.epoch, now - std::min(header.round_age_ns, std::max(options_.interval_ns, options_.deadline_ns)), now, effects);
+    start(header.epoch, now - std::min(header.round_age_ns, options_.deadline_ns), now, effects);
   }
   take(*opened, now);
   advance(now, effects);

@@ -226,7 +226,10 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
   subscriber.publishes = message.publishes;
   subscriber.read_before_at = subscriber.read_at = now;
   one.subscribers.emplace(number, std::move(subscriber));
-  if (message.publishes) one.publisher = number;
+  if (message.publishes) {
+    one.publisher = number;
+    if (Grants* grants = one.exchange->grants(); grants != nullptr) grants->set_user(true);
+  }
   effects.answers.push_back({channel, request.ticket, number});
   return {};
 }
@@ -310,8 +313,11 @@ void ExchangeService::remove(One& one, std::uint64_t number, ServiceEffects& eff
   const auto node = one.subscribers.extract(number);
   for (const Waiter& each : node.mapped().waiters)
     effects.outcomes.push_back({node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed")});
-  if (one.publisher == number) one.publisher = 0;
   Grants* grants = one.exchange ? one.exchange->grants() : nullptr;
+  if (one.publisher == number) {
+    one.publisher = 0;
+    if (grants != nullptr) grants->set_user(false);
+  }
   if (!node.mapped().wished || grants == nullptr) return;
   for (MemberIndex i = 0; i < one.places.size(); ++i) grants->wish(i, 0);
 }
@@ -336,7 +342,8 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
       one->exchange->on_time(now, effects);
       carry_out(*one, effects, now, out);
     }
-    for (auto& [number, subscriber] : one->subscribers) {
+    for (auto& numbered : one->subscribers) {
+      Subscriber& subscriber = numbered.second;
       std::erase_if(subscriber.waiters, [&](const Waiter& each) {
         if (each.until > now) return false;
         out.answers.push_back({subscriber.channel, each.ticket, subscriber.shown});
@@ -480,6 +487,11 @@ bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, Se
   ++one.records_pulled;
   subscriber.record_number = head.number;
   subscriber.record_seen_at = now;
+  if (Grants* grants = one.exchange->grants(); grants != nullptr) {
+    const auto& shown = subscriber.shown_grants;
+    const auto at = std::ranges::find(shown, head.view_number, &Subscriber::ShownGrant::view);
+    if (at != shown.end()) grants->on_user_goes_by(at->leader_nonce, at->number);
+  }
   // Where the program's clock says nothing, the record may be as old as the last look that did not see it.
   const bool same_clock = channels_.at(subscriber.channel).same_clock && head.published_at_ns <= now && head.published_at_ns > 0;
   one.record_made_at = same_clock ? head.published_at_ns : subscriber.read_before_at;
@@ -494,6 +506,10 @@ void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeN
     return;
   }
   ++subscriber.view_number;
+  if (const Grants* grants = one.exchange->grants(); grants != nullptr && subscriber.publishes) {
+    subscriber.shown_grants.push_back({subscriber.view_number, grants->held_nonce(), grants->held(now).number});
+    if (subscriber.shown_grants.size() > shown_grants_max) subscriber.shown_grants.pop_front();
+  }
   encode_view(one, subscriber, *view, now, subscriber.view_bytes_out);
   subscriber.push = Subscriber::Push::slot;
   const std::uint64_t token = next_++;

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,6 +66,7 @@ class ExchangeService {
  public:
   static constexpr std::size_t subscribers_max = 64;  // programs of one exchange
   static constexpr std::size_t waiters_max = 256;     // of one program
+  static constexpr std::size_t shown_grants_max = 256;
 
   // `clock` is read to tell what exchanging costs; null: it costs nothing, as in a simulation.
   ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr);
@@ -122,6 +124,10 @@ class ExchangeService {
     enum class Push : std::uint8_t { idle, slot, line } push = Push::idle;
     std::uint64_t view_number = 0, shown = 0;  // being pushed; in its area
     std::vector<std::byte> view_bytes_out{};
+    struct ShownGrant {
+      std::uint64_t view, leader_nonce, number;
+    };
+    std::deque<ShownGrant> shown_grants{};     // of the newest views
     ViewPtr next{};                            // came while another was being pushed
     std::vector<Waiter> waiters{};
     // records

@@ -43,8 +43,13 @@ Ballot Grants::ballot() const noexcept {
   ballot.beat = vote_.beat;
   ballot.nonce = nonce_;
   ballot.stamp = stamp_;
-  ballot.adopted = held_.leader == vote_.leader && held_nonce_ == vote_.nonce ? held_.number : 0;
+  ballot.adopted = held_.leader == vote_.leader && held_nonce_ == vote_.nonce ? adopted() : 0;
   return ballot;
+}
+
+std::uint64_t Grants::adopted() const noexcept {
+  if (!has_user_) return held_.number;
+  return user_nonce_ == held_nonce_ ? std::min(user_number_, held_.number) : 0;
 }
 
 const Ballot* Grants::ballot_of(MemberIndex member) const noexcept {
@@ -144,7 +149,8 @@ void Grants::issue(TimeNs now) {
     if (i == self_) on_grant(self_, nonce_, grant, now);
   }
   // What this member has adopted itself is known at once.
-  std::erase_if(own.given, [&](const Given& each) { return each.number < held_.number; });
+  own.ballot = ballot();
+  std::erase_if(own.given, [&](const Given& each) { return each.number < own.ballot.adopted; });
 }
 
 void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Grant& grant, TimeNs now) {

@@ -81,6 +81,15 @@ class Grants {
   // What this member may use now; amount 0 when there is nothing, or it is over.
   [[nodiscard]] Held held(TimeNs now) const noexcept;
   [[nodiscard]] MemberIndex leader() const noexcept { return vote_.leader; }
+  // Of which leader's process that is.
+  [[nodiscard]] std::uint64_t held_nonce() const noexcept { return held_nonce_; }
+  // Whoever uses what is held, a program, may go by an earlier grant until it has looked: what it gives up is given up only then.
+  // Without one, this member gives up at once.
+  void set_user(bool is_there) noexcept { has_user_ = is_there; }
+  void on_user_goes_by(std::uint64_t leader_nonce, std::uint64_t number) noexcept {
+    user_nonce_ = leader_nonce;
+    user_number_ = number;
+  }
 
  private:
   struct Given {
@@ -105,6 +114,7 @@ class Grants {
 
   [[nodiscard]] bool is_leading() const noexcept { return vote_.leader == self_ && vote_.nonce == nonce_; }
   [[nodiscard]] static TimeNs slower(TimeNs wait) noexcept { return wait - wait / 64; }  // for clocks' rates
+  [[nodiscard]] std::uint64_t adopted() const noexcept;
   void forget_over(Member& member, TimeNs now);
   [[nodiscard]] static std::uint64_t exposure(const Member& member, TimeNs now) noexcept;
 
@@ -120,6 +130,8 @@ class Grants {
   std::vector<std::uint64_t> wishes_;
   Held held_;
   std::uint64_t held_nonce_ = 0;  // of its leader
+  bool has_user_ = false;
+  std::uint64_t user_nonce_ = 0, user_number_ = 0;
 };
 
 }  // namespace offpath::exchange

@@ -93,6 +93,12 @@ std::size_t MpiWorld::size() const {
 
 void MpiWorld::barrier() const { MPI_Barrier(MPI_COMM_WORLD); }
 
+double MpiWorld::largest(double mine) const {
+  double most = mine;
+  MPI_Allreduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
+
 namespace {
 
 // The lowest rank that shares memory with this one stands for their node.
@@ -181,6 +187,14 @@ std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
 void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs) {
   Outgoing& out = state_->outgoing[to];
+  if (out.busy) {  // it may have ended since the last poll
+    int ended = 0;
+    MPI_Request& request = out.single != MPI_REQUEST_NULL ? out.single : out.usual.request;
+    if (MPI_Test(&request, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended != 0) {
+      out.busy = false;
+      out.kept.reset();
+    }
+  }
   if (out.busy || !state_->ended) {
     ++state_->left_out;  // a rank that does not receive gets no more until it has taken what is on its way
     return;

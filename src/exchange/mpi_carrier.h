@@ -39,6 +39,8 @@ class MpiWorld {
   [[nodiscard]] std::vector<Place> places() const;
   // All wait for all.
   void barrier() const;
+  // Of all ranks' numbers; all wait for all.
+  [[nodiscard]] double largest(double mine) const;
 
  private:
   MpiWorld() = default;

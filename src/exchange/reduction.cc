@@ -120,7 +120,7 @@ void Reduced::add(MemberIndex member, Bytes record, std::span<const Reduction> r
     if (std::isnan(value)) continue;
     Figure& figure = figures_[i];
     const bool first = figure.count++ == 0;
-    figure.sum += value;
+    if (reduction.type == FieldType::f64) figure.sum += value;
     figure.min = first ? value : std::min(figure.min, value);
     figure.max = first ? value : std::max(figure.max, value);
     if (reduction.type == FieldType::u64) {

@@ -59,7 +59,8 @@ class Reduced {
   };
   struct Figure {
     std::uint64_t count = 0;  // members whose field was present
-    double sum = 0, min = 0, max = 0;
+    double sum = 0;           // of f64
+    double min = 0, max = 0;
     __int128 whole = 0;       // the sum of integers
     std::int64_t least = 0, most = 0;    // of i64; of u64 as bits
     std::vector<Ranked> top{};           // the largest first; of equal ones the lower member

@@ -241,6 +241,7 @@ Status publish(ofp_exchange& exchange, Bytes record) {
   head.length = record.size();
   head.published_at_ns = now;
   head.crc32c = wire::record_crc(number, record);
+  head.view_number = exchange.given;
   store(slot, head);
   if (!record.empty()) std::memcpy(slot + sizeof head, record.data(), record.size());
   store_release<std::uint64_t>(slot, number);

@@ -38,7 +38,8 @@ struct RecordHead {
   std::int64_t published_at_ns;  // the program's CLOCK_MONOTONIC, which means something on its own machine only
   std::uint32_t crc32c;          // of the record, seeded with the number's low half
   std::uint32_t zero;
-  std::uint64_t zeros[4];
+  std::uint64_t view_number;     // the newest view that the program had looked at: it goes by what that granted, not by more
+  std::uint64_t zeros[3];
 };
 static_assert(sizeof(RecordHead) == 64);
 

@@ -1,0 +1,103 @@
+// Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point, exchange/mpi_carrier.h) and
+// MPI's collectives along the same tree, in turns. From posting until the uppermost leaders have the whole; the slowest of them counts.
+// Rank 0 prints a line for each: topology;bytes;ranks;tree p50 us;collectives p50 us;rounds
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "exchange/exchange.h"
+#include "exchange/mpi_carrier.h"
+
+namespace {
+
+using namespace offpath;
+using namespace offpath::exchange;
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+// Until this rank's view of the epoch is given; what arrives for the next one waits in the exchange.
+Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch, std::optional<TimeNs>& given_at) {
+  ExchangeEffects effects;
+  const auto carry_out = [&] {
+    while (std::exchange(effects.wants_local, false)) exchange.on_local(record, 0, monotonic_ns(), effects);
+    for (const ViewPtr& view : effects.views)
+      if (view->epoch == epoch) given_at = monotonic_ns();
+    for (auto& send : effects.sends) carrier.send(send.to, std::move(send.parcel), send.deadline, monotonic_ns());
+    effects.sends.clear();
+    effects.views.clear();
+  };
+  // What the leaders said at the end of the round before: who does not listen takes them for dead.
+  OFP_TRY(carrier.poll(monotonic_ns(), [&](MemberIndex, const SharedBytes& parcel) { (void)exchange.on_parcel(parcel, monotonic_ns(), effects); }));
+  carry_out();
+  if (exchange.epoch() < epoch) exchange.begin(monotonic_ns(), effects);
+  carry_out();
+  while (!given_at) {
+    bool any = false;
+    OFP_TRY(carrier.poll(monotonic_ns(), [&](MemberIndex, const SharedBytes& parcel) {
+      any = true;
+      (void)exchange.on_parcel(parcel, monotonic_ns(), effects);
+      carry_out();
+    }));
+    if (any) continue;
+    exchange.on_time(monotonic_ns(), effects);
+    carry_out();
+    sched_yield();  // ranks share cores
+  }
+  return {};
+}
+
+Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, int rounds) {
+  const std::vector<Place> places = world.places();
+  OFP_ASSIGN(const Topology topology, Topology::make(*parse_shape(shape), places));
+  OFP_ASSIGN(MpiCollectives collectives, MpiCollectives::make(world, topology, bytes, false));
+  OFP_ASSIGN(auto carrier, MpiCarrier::make(world, parcel_bytes_max(world.size(), bytes, 0)));
+  ExchangeOptions options;
+  options.name = "bench";
+  options.interval_ns = 0;
+  options.deadline_ns = second_ns;
+  options.views_to_all = false;
+  const MemberIndex self = world.rank();
+  bool leads = topology.node(topology.root()).member != nobody;
+  for (const NodeIndex child : topology.node(topology.root()).children) leads |= topology.leader(child, [](MemberIndex) { return true; }) == self;
+  Exchange exchange(options, topology, self, self + 1, monotonic_ns());
+  auto owner = std::make_shared<const std::vector<std::byte>>(bytes, static_cast<std::byte>(self));
+  const Record record{owner, *owner};
+  std::vector<double> tree, collective;
+  for (int i = 0; i < rounds; ++i) {
+    world.barrier();
+    const TimeNs began = monotonic_ns();
+    OFP_ASSIGN([[maybe_unused]] const Bytes all, collectives.exchange(*owner));
+    const double took = leads ? static_cast<double>(monotonic_ns() - began) : 0;
+    collective.push_back(world.largest(took) / 1e3);
+    world.barrier();
+    const TimeNs posted = monotonic_ns();
+    std::optional<TimeNs> given_at;
+    OFP_TRY(one_round(exchange, *carrier, record, static_cast<std::uint64_t>(i) + 1, given_at));
+    tree.push_back(world.largest(leads ? static_cast<double>(*given_at - posted) : 0) / 1e3);
+  }
+  world.barrier();
+  if (self == 0) std::printf("%s;%llu;%zu;%.2f;%.2f;%d\n", shape, static_cast<unsigned long long>(bytes), world.size(), median(tree), median(collective), rounds);
+  std::fflush(stdout);
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto world = MpiWorld::begin(&argc, &argv);
+  if (!world) return 2;
+  const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 3) : 300;
+  for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"})
+    for (const std::uint64_t bytes : {48, 65536})
+      if (const Status measured = measure(*world, shape, bytes, rounds); !measured) {
+        std::fprintf(stderr, "rank %u: %s\n", world->rank(), measured.error().message.c_str());
+        return 1;
+      }
+  return 0;
+}

@@ -1,0 +1,88 @@
+"""Exchange time, in figures: between MPI's ranks on this machine, the tree with a deadline beside the collectives of the paper; and of 16
+to 1600 members by the LogGP model, with what each of its constants does to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from rich.console import Console
+
+from . import figures
+from .programs import ProgramError, find_program, run_program
+from .report import Claim, Report, Series
+
+RANKS = (2, 4, 8, 16)
+SIZES = {48: "48 B", 65536: "64 KiB"}
+TARGET = 1.0  # times as fast as the collectives
+RUN_S = 170
+
+
+def measure_ranks(report: Report, quick: bool) -> None:
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        report.claims.append(Claim("exchange.time_us (MPI)", unit="us", peer="MPI collectives", target=f">= {TARGET:g}",
+                                   why="there is no mpirun"))  # fmt: skip
+        return
+    program = find_program("bench_exchange_mpi")
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    for ranks in RANKS[:2] if quick else RANKS:
+        rounds = 20 if quick else 1000 if ranks <= 4 else 300
+        command = [mpirun, "--oversubscribe", "-n", str(ranks), str(program), str(rounds)]
+        done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, check=False, timeout=RUN_S)
+        if done.returncode != 0:
+            raise ProgramError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+        for line in done.stdout.splitlines():
+            fields = line.split(";")
+            if len(fields) != 6:
+                continue
+            shape, size, tree_us, peer_us, pairs = fields[0], int(fields[1]), float(fields[3]), float(fields[4]), int(fields[5])
+            ratio = peer_us / tree_us
+            report.claims.append(Claim(f"exchange.time_us ({shape}, {SIZES[size]}, {ranks} ranks)", tree_us, "us", "MPI collectives",
+                                       peer_us, ratio, f">= {TARGET:g}", ratio >= TARGET, pairs=pairs))  # fmt: skip
+            for name, us in ((f"{shape}, deadline", tree_us), (f"{shape}, collectives", peer_us)):
+                extend(report, f"exchange_ranks_{size}", name, ranks, us)
+
+
+def extend(report: Report, figure: str, name: str, x: float, y: float) -> None:
+    for line in report.series:
+        if (line.figure, line.name) == (figure, name):
+            line.x.append(x)
+            line.y.append(y)
+            return
+    report.series.append(Series(figure, name, "ranks", "us", [x], [y]))
+
+
+def draw(report: Report, out: Path) -> Path:
+    picture, axes = figures.new_figure(2, 3)
+    for row, (size, text) in enumerate(SIZES.items()):
+        for column, (figure, title) in enumerate((("ranks", "MPI's ranks on this machine"), ("time", "by LogGP"))):
+            place = axes[row][column]
+            for line in figures.lines_of(report, f"exchange_{figure}_{size}"):
+                style = "--" if "collectives" in line.name else "-"
+                place.plot(line.x, line.y, style, marker="o", markersize=3, label=line.name)
+            place.set(xscale="log", yscale="log", xlabel="members", ylabel="exchange time (us)", title=f"{title}, {text}")
+            place.grid(alpha=0.3)
+            if place.lines:
+                place.legend(fontsize=7)
+        place = axes[row][2]
+        lines = figures.lines_of(report, f"exchange_sensitivity_{size}")
+        for i, line in enumerate(lines):
+            place.bar([x + 0.2 * i for x in line.x], line.y, 0.2, label=line.name)
+        place.set_xticks([x + 0.3 for x in range(4)], ["L latency", "o overhead", "g gap", "G per byte"])
+        place.set(ylim=(0.9, 2.1), ylabel="times as long with twice the constant", title=f"sensitivity, {text}")
+        place.legend(fontsize=7)
+    return figures.save(picture, out, "exchange_time")
+
+
+def run(report: Report, out: Path, quick: bool, console: Console, loggp: str = "") -> None:
+    before = len(report.claims)
+    with console.status("exchange time between ranks"):
+        measure_ranks(report, quick)
+    with console.status("exchange time by LogGP"):
+        report.absorb(run_program("bench_exchange_time", [*(["--quick"] if quick else []), *(["--loggp", loggp] if loggp else [])]))
+    shown = Report("exchange", claims=report.claims[before:])
+    shown.print(console)
+    console.print(f"drawn: {draw(report, out)}")

@@ -1,0 +1,35 @@
+// What carrier.h promises, asked of every carrier by the same code. Under MPI each process is one member, and all of them run it; the
+// others run all members in one process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exchange/carrier.h"
+#include "exchange/exchange.h"
+
+namespace offpath::conformance {
+
+class CarrierMembers {
+ public:
+  virtual ~CarrierMembers() = default;
+  [[nodiscard]] virtual std::size_t size() const = 0;
+  // Those that run here.
+  [[nodiscard]] virtual const std::vector<exchange::MemberIndex>& here() const = 0;
+  [[nodiscard]] virtual exchange::Carrier& carrier(exchange::MemberIndex member) = 0;
+  [[nodiscard]] virtual TimeNs now() const = 0;
+  // Lets time go by.
+  virtual void pause() = 0;
+  // All members, wherever they run, have come here.
+  virtual void meet() = 0;
+};
+
+// Each says what is wrong; empty: nothing.
+[[nodiscard]] std::string parcels_arrive_whole(CarrierMembers& members, std::uint64_t bytes);
+[[nodiscard]] std::string views_become_complete(CarrierMembers& members, const std::string& shape, std::uint64_t record_bytes, bool variable);
+// The last member does nothing for a while.
+[[nodiscard]] std::string a_stopped_member_is_survived(CarrierMembers& members, const std::string& shape);
+
+}  // namespace offpath::conformance
