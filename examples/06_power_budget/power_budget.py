@@ -1,5 +1,6 @@
-"""A power budget over four nodes: every node says what it would draw, whoever leads gives each a cap, and nodes keep to it. The caps
-are grants: they end by themselves, so a leader that dies leaves nodes at their idle power, never above the budget.
+"""A power budget over four nodes: every node says what it would draw, whoever leads gives each a cap, and nodes keep to
+it. The caps are grants: they end by themselves, so a leader that dies leaves nodes at their idle power, never above the
+budget.
 
 The nodes' load is simulated; the agents are real, one beside each node.
 """
@@ -62,8 +63,8 @@ def main() -> None:
         highest = max(highest, sum(drawn))
         most = [max(pair) for pair in zip(most, drawn, strict=True)]
         if step % 10 == 0:
-            print(f"{now:4.1f} s: {' '.join(f'{watts:4.0f}' for watts in drawn)}  together {sum(drawn):5.0f} W of {BUDGET}, "
-                  f"{view.leader} leads")  # fmt: skip
+            print(f"{now:4.1f} s: {' '.join(f'{watts:4.0f}' for watts in drawn)}  together {sum(drawn):5.0f} W "
+                  f"of {BUDGET}, {view.leader} leads")  # fmt: skip
     assert highest <= BUDGET, f"{highest} W were drawn"
     assert min(most[:2]) > 500, f"a busy node was never given its power: {most}"
     agents[0].kill()  # the leader: its caps end, and the next one goes on
@@ -74,7 +75,8 @@ def main() -> None:
         for i, node in enumerate(left):
             node.publish(wanted=600.0 if i == 0 else 120.0, drawn=float(IDLE))
             node.grant(decide(node.view(timeout=5)))
-    print(f"highest {highest:.0f} W; after {NODES[0]} died, {left[0].view(timeout=5).leader} gives {left[0].granted[0]} W")
+    print(f"highest {highest:.0f} W; after {NODES[0]} died, {left[0].view(timeout=5).leader} "
+          f"gives {left[0].granted[0]} W")  # fmt: skip
     for session in sessions[1:]:
         session.close()
     for agent in agents:

@@ -1,7 +1,8 @@
-"""Work stealing: every rank says how many tasks it has left; who has none looks at the newest view and takes half of what the
-busiest one has. Looking costs a few loads of a rank's own memory: no rank is asked, and none is polled.
+"""Work stealing: every rank says how many tasks it has left; who has none looks at the newest view and takes half of
+what the busiest one has. Looking costs a few loads of a rank's own memory: no rank is asked, and none is polled.
 
-Ranks are threads, each with an agent of its own; tasks are waits. The same work is done without stealing for comparison.
+Ranks are threads, each with an agent of its own; tasks are waits. The same work is done without stealing for
+comparison.
 """
 
 import threading

@@ -1,5 +1,5 @@
-"""Tokens for a shared file system: at most two of four clients may write at a time. A token is a grant of 1 out of a total of 2; it
-is used while it lasts, renewed with every round, and gone by itself when its holder or the leader is.
+"""Tokens for a shared file system: at most two of four clients may write at a time. A token is a grant of 1 out of a
+total of 2; it is used while it lasts, renewed with every round, and gone by itself when its holder or the leader is.
 """
 
 import threading
@@ -40,7 +40,7 @@ class Storage:
 
 
 def decide(view: offpath.View) -> dict[str, int]:
-    """Those that have waited longest. Who writes goes on waiting in this sense, so it keeps its token until it is done."""
+    """Those that have waited longest. Who writes goes on waiting in this sense, so it keeps its token until done."""
     waiting = {name: entry["waiting_since"] for name, entry in view.entries.items() if entry.present and entry.values}
     first = sorted((name for name, since in waiting.items() if since), key=lambda name: waiting[name])[:TOKENS]
     return {name: int(name in first) for name in CLIENTS}
@@ -78,7 +78,8 @@ def main() -> None:
     end.set()
     for thread in threads:
         thread.join()
-    print(f"{len(CLIENTS) * WRITES} writes in {time.monotonic() - began:.1f} s, at most {storage.writing_max} at a time")
+    print(f"{len(CLIENTS) * WRITES} writes in {time.monotonic() - began:.1f} s, "
+          f"at most {storage.writing_max} at a time")  # fmt: skip
     assert all(finished), "a client never got its tokens"
     assert 1 <= storage.writing_max <= TOKENS
     for session in sessions:

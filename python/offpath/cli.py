@@ -116,8 +116,10 @@ def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFla
 @app.command()
 def top(agent: AgentOption = None, http: HttpOption = None,
         interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
-        details: Annotated[bool, typer.Option("--details", help="The agent that is asked alone, with all it does.")] = False,
-        once: Annotated[bool, typer.Option("--once", help="Two looks, one table, and no more.")] = False) -> None:  # fmt: skip
+        details: Annotated[bool, typer.Option("--details",
+                                              help="The agent that is asked alone, with all it does.")] = False,
+        once: Annotated[bool, typer.Option("--once", help="Two looks, one table, and no more.")] = False,
+        ) -> None:  # fmt: skip
     """All agents of the group and the hosts they sample, drawn anew every second."""
     where = find_http(http, agent)
     try:

@@ -28,7 +28,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one member. ``present``: its record is of this view's round; otherwise it is the newest there is."""
+    """What is known of one member. ``present``: its record is of this view's round; otherwise the newest there is."""
 
     member: str
     present: bool
@@ -46,7 +46,9 @@ class Entry:
             return {}
         form = "<" + "".join(PACKED[TYPES[field.type]] for field in self.fields)
         read = struct.unpack_from(form, self.record)
-        words = struct.unpack_from(f"<{(count + 63) // 64}Q", self.record, 8 * count) if len(self.record) > 8 * count else None
+        words = None
+        if len(self.record) > 8 * count:
+            words = struct.unpack_from(f"<{(count + 63) // 64}Q", self.record, 8 * count)
         return {
             field.name: value if words is None or words[i // 64] >> i % 64 & 1 else None
             for i, (field, value) in enumerate(zip(self.fields, read, strict=True))
@@ -70,8 +72,8 @@ class Figure:
 class View:
     """What an exchange knew of its members after one round, at its deadline at the latest.
 
-    ``present`` of ``expected`` members are in it with a record of this round. ``entries`` are by name, ``figures`` by their text
-    in the configuration (``"sum(power)"``).
+    ``present`` of ``expected`` members are in it with a record of this round. ``entries`` are by name, ``figures`` by
+    their text in the configuration (``"sum(power)"``).
     """
 
     def __init__(self, native: Any, exchange: Exchange) -> None:
@@ -95,7 +97,8 @@ class View:
         self.figures: dict[str, Figure] = {}
         for i, text in enumerate(exchange.reductions[: info["figures"]]):
             count, value, exact, top, bins = native.figure(i)
-            self.figures[text] = Figure(count, value, exact, [(v, members[m]) for v, m in top if m < len(members)], bins)
+            named = [(v, members[m]) for v, m in top if m < len(members)]
+            self.figures[text] = Figure(count, value, exact, named, bins)
 
     @property
     def complete(self) -> bool:
@@ -105,18 +108,19 @@ class View:
         return self.entries[member]
 
     def __repr__(self) -> str:
-        return f"<View of round {self.epoch}: {self.present} of {self.expected}{', this agent leads' if self.is_leader else ''}>"
+        leads = ", this agent leads" if self.is_leader else ""
+        return f"<View of round {self.epoch}: {self.present} of {self.expected}{leads}>"
 
 
 class Exchange:
     """This program's part in an exchange of agents. ``Session.exchange`` makes one.
 
-    ``publish`` copies a record into memory of this program, which the agent pulls when a round begins; views are pushed into
-    memory of this program. Neither waits for anybody.
+    ``publish`` copies a record into memory of this program, which the agent pulls when a round begins; views are pushed
+    into memory of this program. Neither waits for anybody.
     """
 
-    def __init__(self, session: Session, name: str, *, publish: bool, fields: Iterable[str | Field], record_bytes_max: int,
-                 view_bytes_max: int) -> None:  # fmt: skip
+    def __init__(self, session: Session, name: str, *, publish: bool, fields: Iterable[str | Field],
+                 record_bytes_max: int, view_bytes_max: int) -> None:  # fmt: skip
         given = [field if isinstance(field, Field) else Field(*field.split(":", 2)) for field in fields]
         for field in given:
             if field.type not in TYPES:
@@ -140,13 +144,14 @@ class Exchange:
         self._tree: int | None = None
 
     def publish(self, record: Any = None, **values: float) -> None:
-        """The newest record, from now on: a buffer, or the values of its fields by name. What is not given is not present."""
+        """The newest record, from now on: a buffer, or its fields' values by name. What is not given is not present."""
         if record is not None:
             self._native.publish(record)
             return
         unknown = set(values) - {field.name for field in self.fields}
         if unknown:
-            raise Invalid(f"exchange {self.name} has no field {sorted(unknown)[0]!r}: {', '.join(f.name for f in self.fields)}")
+            known = ", ".join(field.name for field in self.fields)
+            raise Invalid(f"exchange {self.name} has no field {sorted(unknown)[0]!r}: {known}")
         words = [0] * ((len(self.fields) + 63) // 64)
         packed = b""
         for i, field in enumerate(self.fields):
@@ -169,10 +174,11 @@ class Exchange:
             self._tree = tree
         return View(native, self)
 
-    def run(self, on_view: Callable[[View], Any], compute_local: Callable[[], Mapping[str, float] | bytes | None] | None = None,
+    def run(self, on_view: Callable[[View], Any],
+            compute_local: Callable[[], Mapping[str, float] | bytes | None] | None = None,
             timeout: float | None = None) -> None:  # fmt: skip
-        """Publishes what ``compute_local`` returns, gives the next view to ``on_view``, and again, until that returns something
-        true. Raises Timeout when there was no view for so long."""
+        """Publishes what ``compute_local`` returns, gives the next view to ``on_view``, and again, until that returns
+        something true. Raises Timeout when there was no view for so long."""
         while True:
             made = compute_local() if compute_local else None
             if isinstance(made, Mapping):
@@ -183,8 +189,8 @@ class Exchange:
                 return
 
     def grant(self, amounts: Mapping[str, int]) -> bool:
-        """What these members are to have while this agent leads: shares of ``grant_total``, or of nothing in particular. It stays
-        until changed. True: this agent leads, and may grant now."""
+        """What these members are to have while this agent leads: shares of ``grant_total``, or of nothing in
+        particular. It stays until changed. True: this agent leads, and may grant now."""
         number = {name: i for i, name in enumerate(self.members)}
         unknown = [name for name in amounts if name not in number]
         if unknown:

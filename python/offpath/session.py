@@ -157,14 +157,16 @@ class Session:
         default the one that the name's options say, or ``id``."""
         return Tracks(self, name, key)
 
-    def exchange(self, name: str, *, publish: bool = False, fields: Iterable[str | Field] = (), record_bytes_max: int = 0,
-                 view_bytes_max: int = 0) -> Exchange:  # fmt: skip
+    def exchange(self, name: str, *, publish: bool = False, fields: Iterable[str | Field] = (),
+                 record_bytes_max: int = 0, view_bytes_max: int = 0) -> Exchange:  # fmt: skip
         """This program's part in an exchange of the agent's (docs/exchange.md).
 
-        ``publish``: the records of this agent come from this program. ``fields``, as ``"power:f64:watts"``, have to be those of the
-        configuration, where that has any. ``view_bytes_max`` bounds views with their records; 0: room for all, of at most 1 GiB.
+        ``publish``: the records of this agent come from this program. ``fields``, as ``"power:f64:watts"``, have to be
+        those of the configuration, where that has any. ``view_bytes_max`` bounds views with their records; 0: room for
+        all, of at most 1 GiB.
         """
-        return Exchange(self, name, publish=publish, fields=fields, record_bytes_max=record_bytes_max, view_bytes_max=view_bytes_max)
+        return Exchange(self, name, publish=publish, fields=fields, record_bytes_max=record_bytes_max,
+                        view_bytes_max=view_bytes_max)  # fmt: skip
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

@@ -113,7 +113,8 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
     ]  # fmt: skip
     only_where_used = []
     if sampled:
-        columns = ["sampled", "where", "age", "samples", "failed", "missing", "each takes", "processor there", "trouble"]
+        columns = ["sampled", "where", "age", "samples", "failed", "missing", "each takes", "processor there",
+                   "trouble"]  # fmt: skip
         only_where_used.append(table_of("samples", columns, sampled))
     if stages:
         columns = ["pool", "stage", "rows", "splits", "held", "of", "waiting for room"]

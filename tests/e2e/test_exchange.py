@@ -1,4 +1,5 @@
-"""Agents that exchange what their hosts publish, as processes: over every link, one stopped, one killed, the leader killed."""
+"""Agents that exchange what their hosts publish, as processes: over every link, one stopped, one killed, the leader
+killed."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_a_stopped_agent_makes_views_partial_and_never_late(group: Group) -> Non
     os.kill(process.pid, signal.SIGSTOP)
     try:
         assert until(lambda: load["a"].view(PATIENCE_S).present < 4, PATIENCE_S)
-        # Its neighbour passes it over, and only its own record is missing. Stopped for longer than until it is called dead.
+        # Its neighbour passes it over, and only its own record is missing. Stopped for longer than until it is called
+        # dead.
         until_s = time.monotonic() + 10
         seen = []
         while time.monotonic() < until_s:

@@ -1,5 +1,5 @@
-"""Sift pools that survive their agents: killed by SIGKILL while particles go through them, and started again, with what they
-had on disk or with copies at other members. Every row that was reported stored is in its track exactly once."""
+"""Sift pools that survive their agents: killed by SIGKILL while particles go through them, and started again, with what
+they had on disk or with copies at other members. Every row that was reported stored is in its track exactly once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def particles(step: int) -> dict[str, np.ndarray]:
 
 
 class Rank(threading.Thread):
-    """A program that sends steps of its own, and connects again when its agent is gone. What it has no answer for it does not
-    send again: whether that was stored it cannot know."""
+    """A program that sends steps of its own, and connects again when its agent is gone. What it has no answer for
+    it does not send again: whether that was stored it cannot know."""
 
     def __init__(self, connect: Callable[[], offpath.Session], pool: str, steps: range) -> None:
         super().__init__()
@@ -116,7 +116,8 @@ def test_one_agent_killed_while_it_splits_and_merges_has_everything_again(tmp_pa
                 with offpath.connect(running.ready["address"]) as session:
                     assert_once(flush(session).table(), stored, unknown)
                 assert running.status()["sifts"][0]["restored"]
-            rank = Rank(lambda at=running.ready["address"]: offpath.connect(at), pool, range(100 * life, 100 * life + 40))
+            steps = range(100 * life, 100 * life + 40)
+            rank = Rank(lambda at=running.ready["address"]: offpath.connect(at), pool, steps)
             assert until(lambda rank=rank, life=life: len(rank.stored) > 6 + 3 * life, PATIENCE_S)
             running.stop(signal.SIGKILL)
             rank.over.set()
@@ -135,12 +136,14 @@ def test_one_agent_killed_while_it_splits_and_merges_has_everything_again(tmp_pa
 
 
 def all_is_back(group: Group, names: list[str]) -> bool:
-    """All know of the same processes, each has back what it had, and copies are where they belong: the next one may die."""
-    if len({tuple(sorted((name, member["incarnation"]) for name, member in group.members(each).items())) for each in names}) != 1:
+    """All know of the same processes, each has back what it had, copies are where they belong: the next one may die."""
+    known = [group.members(each) for each in names]
+    if len({tuple(sorted((name, member["incarnation"]) for name, member in each.items())) for each in known}) != 1:
         return False
     statuses = [group.running[name].status() for name in names]
     return all(
-        status["remote"]["moves_waiting"] == 0 and all(sift["restored"] for sift in status["sifts"]) and status["sifts"] for status in statuses
+        status["remote"]["moves_waiting"] == 0 and all(sift["restored"] for sift in status["sifts"]) and status["sifts"]
+        for status in statuses
     )
 
 
@@ -157,7 +160,8 @@ def run_with_kills(tmp_path: Path, settings: str, spill: bool, victims: list[str
             group.start(name, "--join", group.address("a"), *arguments[name])
         assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
         pool = f"sift:/tracks?{SETTINGS}&members=a,b,c&{settings}"
-        ranks = [Rank(lambda name=name: group.connect(name), pool, range(1000 * i, 1000 * i + 40)) for i, name in enumerate(names)]
+        ranks = [Rank(lambda name=name: group.connect(name), pool, range(1000 * i, 1000 * i + 40))
+                 for i, name in enumerate(names)]  # fmt: skip
         for number, victim in enumerate(victims):
             goal = (number + 1) * 12
             assert until(lambda goal=goal: sum(len(rank.stored) for rank in ranks) >= goal, 2 * PATIENCE_S)

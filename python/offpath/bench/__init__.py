@@ -121,10 +121,12 @@ def exchange_command(
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
-    loggp: Annotated[str, typer.Option(help="L,o,g,G of the network, in ns and ns a byte; without: InfiniBand HDR.")] = "",
+    loggp: Annotated[
+        str, typer.Option(help="L,o,g,G of the network, in ns and ns a byte; without: InfiniBand HDR.")
+    ] = "",
 ) -> None:
-    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter. Exchange time between MPI's ranks, and
-    of up to 1600 members by LogGP (--loggp)."""
+    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter. Exchange time
+    between MPI's ranks, and of up to 1600 members by LogGP (--loggp)."""
     from . import exchange_time, sampling
 
     report = sampling.run(out, quick, make_console())

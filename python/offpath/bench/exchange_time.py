@@ -1,5 +1,5 @@
-"""Exchange time, in figures: between MPI's ranks on this machine, the tree with a deadline beside the collectives of the paper; and of 16
-to 1600 members by the LogGP model, with what each of its constants does to it."""
+"""Exchange time, in figures: between MPI's ranks on this machine, the tree with a deadline beside the collectives of
+the paper; and of 16 to 1600 members by the LogGP model, with what each of its constants does to it."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ def measure_ranks(report: Report, quick: bool) -> None:
     for ranks in RANKS[:2] if quick else RANKS:
         rounds = 20 if quick else 1000 if ranks <= 4 else 300
         command = [mpirun, "--oversubscribe", "-n", str(ranks), str(program), str(rounds)]
-        done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, check=False, timeout=RUN_S)
+        done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, check=False,
+                              timeout=RUN_S)  # fmt: skip
         if done.returncode != 0:
             raise ProgramError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
         for line in done.stdout.splitlines():
             fields = line.split(";")
             if len(fields) != 6:
                 continue
-            shape, size, tree_us, peer_us, pairs = fields[0], int(fields[1]), float(fields[3]), float(fields[4]), int(fields[5])
+            shape, size, pairs = fields[0], int(fields[1]), int(fields[5])
+            tree_us, peer_us = float(fields[3]), float(fields[4])
             ratio = peer_us / tree_us
-            report.claims.append(Claim(f"exchange.time_us ({shape}, {SIZES[size]}, {ranks} ranks)", tree_us, "us", "MPI collectives",
-                                       peer_us, ratio, f">= {TARGET:g}", ratio >= TARGET, pairs=pairs))  # fmt: skip
+            report.claims.append(Claim(f"exchange.time_us ({shape}, {SIZES[size]}, {ranks} ranks)", tree_us, "us",
+                                       "MPI collectives", peer_us, ratio, f">= {TARGET:g}", ratio >= TARGET,
+                                       pairs=pairs))  # fmt: skip
             for name, us in ((f"{shape}, deadline", tree_us), (f"{shape}, collectives", peer_us)):
                 extend(report, f"exchange_ranks_{size}", name, ranks, us)
 
@@ -67,7 +70,8 @@ def draw(report: Report, out: Path) -> Path:
             for line in figures.lines_of(report, f"exchange_{figure}_{size}"):
                 style = "--" if "collectives" in line.name else "-"
                 place.plot(line.x, line.y, style, marker="o", markersize=3, label=line.name)
-            place.set(xscale="log", yscale="log", xlabel="members", ylabel="exchange time (us)", title=f"{title}, {text}")
+            place.set(xscale="log", yscale="log", xlabel="members", ylabel="exchange time (us)",
+                      title=f"{title}, {text}")  # fmt: skip
             place.grid(alpha=0.3)
             if place.lines:
                 place.legend(fontsize=7)
@@ -86,7 +90,8 @@ def run(report: Report, out: Path, quick: bool, console: Console, loggp: str = "
     with console.status("exchange time between ranks"):
         measure_ranks(report, quick)
     with console.status("exchange time by LogGP"):
-        report.absorb(run_program("bench_exchange_time", [*(["--quick"] if quick else []), *(["--loggp", loggp] if loggp else [])]))
+        arguments = [*(["--quick"] if quick else []), *(["--loggp", loggp] if loggp else [])]
+        report.absorb(run_program("bench_exchange_time", arguments))
     shown = Report("exchange", claims=report.claims[before:])
     shown.print(console)
     console.print(f"drawn: {draw(report, out)}")
