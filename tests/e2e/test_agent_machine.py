@@ -25,12 +25,12 @@ def test_without_the_verbs_library_it_says_what_to_install(tmp_path):
 def test_no_wall_clock_decides_anything():
     """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time.
 
-    Only two places tell the date: the message about a certificate's dates, and the end of Flight's server, whose
-    library takes a date and nothing else."""
+    Only three places tell the date: the message about a certificate's dates, the end of Flight's server, whose library
+    takes a date and nothing else, and samples, which carry it for whoever reads them."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
     reads_the_date = re.compile(rf"system_clock|gettimeofday|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {
         str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")
         if path.suffix in (".cc", ".h") and reads_the_date.search(path.read_text())
     }  # fmt: skip
-    assert readers == {"link/openssl_tls.cc", "pool/flight_server.cc"}
+    assert readers == {"agent/sampling_settings.cc", "link/openssl_tls.cc", "pool/flight_server.cc"}
