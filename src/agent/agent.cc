@@ -165,14 +165,17 @@ Status Agent::join_parts() {
   std::vector<std::string> expected;
   for (const HostSettings& host : settings_.sampling.hosts) expected.push_back(host.name);
   if (!settings_.sampling.sources.empty()) expected.push_back(settings_.sampling.own_name);
-  const auto visit = [this](const AlarmWatch::Visitor& visitor) {
+  const auto visit = [this](const SampleVisitor& visitor) {
     samplers_->visit(visitor);
     for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) {
-      if (set->newest_at != never) visitor(set->schema, set->newest);
+      if (set->newest_at != never) visitor(set->schema, set->newest, set->newest_at);
     }
   };
   alarms_ = std::make_unique<AlarmWatch>(*loop_, settings_.alarms, settings_.sampling.interval_ns, visit, expected, monotonic_ns());
   loop_->add(*alarms_);
+  records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit, dispatcher_->exchanges(),
+                                             monotonic_ns());
+  loop_->add(*records_);
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way

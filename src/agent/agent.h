@@ -23,6 +23,7 @@
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
+#include "agent/sample_records.h"
 #include "agent/samplers.h"
 #include "agent/settings.h"
 #include "agent/signals.h"
@@ -99,6 +100,7 @@ class Agent {
   std::unique_ptr<PluginProcesses> plugins_;
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
+  std::unique_ptr<SampleRecords> records_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

@@ -11,7 +11,7 @@ std::string condition_text(const exchange::AlarmRule& rule) {
   return fmt::format("{} {} {}", rule.field, rule.kind == exchange::AlarmKind::above ? '>' : '<', rule.limit);
 }
 
-AlarmWatch::AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, Visit visit,
+AlarmWatch::AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, SampleVisit visit,
                        const std::vector<std::string>& expected, TimeNs now)
     : alarms_(settings.rules),
       hook_(loop, settings.hook, settings.hook_limit_ns),
@@ -33,7 +33,7 @@ TimeNs AlarmWatch::next_deadline() const { return std::min({next_at_, alarms_.ne
 void AlarmWatch::look(TimeNs now) {
   next_at_ = deadline_after(now, interval_ns_);
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen;
-  visit_([&](const exchange::Schema& schema, const exchange::Sample& sample) {
+  visit_([&](const exchange::Schema& schema, const exchange::Sample& sample, TimeNs) {
     const auto key = std::pair(schema.name, sample.producer);
     seen.insert_or_assign(key, sample.sequence);
     const auto before = seen_.find(key);

@@ -2,13 +2,13 @@
 // is logged, shown in status and metrics, and told to the site's program.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "agent/alarm_hook.h"
 #include "agent/alarm_settings.h"
+#include "agent/sampled.h"
 #include "exchange/alarm.h"
 #include "loop/loop.h"
 
@@ -22,12 +22,8 @@ struct AlarmStatus {
 
 class AlarmWatch final : public loop::Poller {
  public:
-  // Is called with every producer's schema and newest sample.
-  using Visitor = std::function<void(const exchange::Schema&, const exchange::Sample&)>;
-  using Visit = std::function<void(const Visitor&)>;
-
   // Samples are looked at every `interval_ns`. `expected`: hosts that are missed also if they never say anything.
-  AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, Visit visit, const std::vector<std::string>& expected, TimeNs now);
+  AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, SampleVisit visit, const std::vector<std::string>& expected, TimeNs now);
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return true; }
@@ -44,7 +40,7 @@ class AlarmWatch final : public loop::Poller {
   exchange::Alarms alarms_;
   AlarmHook hook_;
   TimeNs interval_ns_, next_at_;
-  Visit visit_;
+  SampleVisit visit_;
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen_;  // by schema's name and producer: the newest sample's sequence
   std::vector<exchange::AlarmChange> changes_;
 };

@@ -113,6 +113,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
   [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
   [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
+  [[nodiscard]] exchange::ExchangeService& exchanges() noexcept { return exchanges_; }
   [[nodiscard]] const mover::BufferCache& buffers() const noexcept { return *buffers_; }
 
   // ---- AgentEvents

@@ -119,6 +119,8 @@ Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& co
     if (views != "all" && views != "leaders") return bad_value(one, "exchange.views", "'{}' is neither all nor leaders", views);
     made.options.views_to_all = views == "all";
     made.source = one.text("exchange.source");
+    if (!made.source.empty() && one.texts("exchange.fields").empty())
+      return bad_value(one, "exchange.source", "which of its fields are told is not said: exchange.fields");
     OFP_TRY(parse_records(one, made.options));
     OFP_TRY(parse_shape(one, made));
     OFP_TRY(parse_grants(one, made));

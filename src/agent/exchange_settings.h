@@ -22,7 +22,8 @@ inline constexpr ConfigKey exchange_keys[] = {
     {"exchange.views", ConfigType::text, "all",
      "Who is to have the whole: all, or leaders (those of the tree's uppermost groups; the others have their part, and less is sent)."},
     {"exchange.source", ConfigType::text, "",
-     "Where this agent's records come from. Empty: a program publishes them; otherwise a source of samples of that name."},
+     "Where this agent's records come from. Empty: a program publishes them. host: samples of the first [[host]], or else of this machine's "
+     "[[source]]; any other name: the gauges of that name of a program. exchange.fields are theirs by name; a value that is not there is missing."},
     {"exchange.record_max", ConfigType::bytes, "64KiB", "The largest record.", 8, 4 << 20},
     {"exchange.fields", ConfigType::texts, "",
      "What a record has, each as NAME:TYPE or NAME:TYPE:UNIT, with the types u64, i64 and f64; 8 bytes each. Empty: bytes."},

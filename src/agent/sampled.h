@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "exchange/gauges.h"
@@ -27,6 +28,10 @@ struct Sampled {
   std::int64_t clock_ahead_ns = 0;  // of the host's clock before this agent's
   std::uint64_t clock_jumps = 0, host_refused = 0, host_resident_bytes = 0;
 };
+
+// Is called with every producer's schema, newest sample, and when that came.
+using SampleVisitor = std::function<void(const exchange::Schema&, const exchange::Sample&, TimeNs at)>;
+using SampleVisit = std::function<void(const SampleVisitor&)>;
 
 [[nodiscard]] std::string_view way_name(Sampled::Way way) noexcept;
 [[nodiscard]] Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now);

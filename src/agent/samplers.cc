@@ -166,11 +166,11 @@ Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now) {
   return sampled;
 }
 
-void Samplers::visit(const std::function<void(const exchange::Schema&, const exchange::Sample&)>& visitor) const {
+void Samplers::visit(const SampleVisitor& visitor) const {
   for (const auto& host : hosts_) {
-    if (host->sampling.newest_at() != never) visitor(host->sampling.schema(), host->sampling.newest());
+    if (host->sampling.newest_at() != never) visitor(host->sampling.schema(), host->sampling.newest(), host->sampling.newest_at());
   }
-  if (own_ && own_->newest_at != never) visitor(own_->schema, own_->newest);
+  if (own_ && own_->newest_at != never) visitor(own_->schema, own_->newest, own_->newest_at);
 }
 
 std::vector<Sampled> Samplers::status(TimeNs now) const {

@@ -1,7 +1,6 @@
 // The state machines of src/exchange that sample hosts and this machine, joined with sockets, clocks and the loop.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +23,7 @@ class Samplers final : public loop::Poller {
 
   [[nodiscard]] std::vector<Sampled> status(TimeNs now) const;
   // Every producer's schema and newest sample, where there is one.
-  void visit(const std::function<void(const exchange::Schema&, const exchange::Sample&)>& visitor) const;
+  void visit(const SampleVisitor& visitor) const;
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return true; }

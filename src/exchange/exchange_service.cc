@@ -390,16 +390,15 @@ void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
   }
 }
 
-bool ExchangeService::set_record(std::string_view source, Bytes record, TimeNs made_at) {
-  bool any = false;
+bool ExchangeService::set_record(std::string_view name, Bytes record, TimeNs made_at) {
   for (auto& one : exchanges_) {
-    if (one->settings.source.empty() || one->settings.source != source) continue;
+    if (one->settings.source.empty() || one->settings.options.name != name) continue;
     auto bytes = std::make_shared<const std::vector<std::byte>>(record.begin(), record.end());
     one->record = {bytes, *bytes};
     one->record_made_at = made_at;
-    any = true;
+    return true;
   }
-  return any;
+  return false;
 }
 
 // ---- records of programs

@@ -85,7 +85,7 @@ class ExchangeService {
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
   // The newest record of an exchange whose source the agent is. False: there is no such exchange.
-  bool set_record(std::string_view source, Bytes record, TimeNs made_at);
+  bool set_record(std::string_view name, Bytes record, TimeNs made_at);
   [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
 
   struct ExchangeStatus {

@@ -184,3 +184,26 @@ def test_a_tree_that_makes_no_sense_is_refused_at_start(tmp_path: Path) -> None:
     tree.write_text("rack0: a b\nrack1: c d a\n")
     with pytest.raises(RuntimeError, match="line 2: member a is in rack0 already"):
         start(group, ["a"], f"file:{tree}")
+
+
+def test_agents_tell_each_other_of_their_hosts_without_a_program(group: Group) -> None:
+    for name, level in (("a", 3), ("b", 4)):
+        (group.directory / f"{name}.level").write_text(f"{level}\n")
+        (group.directory / f"{name}.toml").write_text(
+            f'[sampling]\ninterval = "20ms"\n'
+            f'[[source]]\nfile = "{group.directory}/{name}.level"\nfields = ["level"]\n'
+            '[[exchange]]\nname = "hosts"\ninterval = "50ms"\ndeadline = "40ms"\nsource = "host"\n'
+            'fields = ["level:f64", "nowhere:u64"]\nreductions = ["sum(level)"]\n'
+        )
+        group.start(name, "--config", str(group.directory / f"{name}.toml"), *(["--join", group.address("a")] * (name == "b")))
+
+    def total() -> float | None:
+        (exchange,) = group.running["b"].status()["exchanges"]
+        return next((each.get("value") for each in exchange["view"].get("figures", [])), None)
+
+    assert until(lambda: total() == 7.0)
+    (group.directory / "a.level").write_text("30\n")
+    assert until(lambda: total() == 34.0)
+    assert "samples of host have no field nowhere" in group.running["a"].log()
+    view = group.connect("a").exchange("hosts").view(timeout=PATIENCE_S)
+    assert view.entries["b"].values == {"level": 4.0, "nowhere": None}
