@@ -195,7 +195,8 @@ def test_agents_tell_each_other_of_their_hosts_without_a_program(group: Group) -
             '[[exchange]]\nname = "hosts"\ninterval = "50ms"\ndeadline = "40ms"\nsource = "host"\n'
             'fields = ["level:f64", "nowhere:u64"]\nreductions = ["sum(level)"]\n'
         )
-        group.start(name, "--config", str(group.directory / f"{name}.toml"), *(["--join", group.address("a")] * (name == "b")))
+        join = ["--join", group.address("a")] if name == "b" else []
+        group.start(name, "--config", str(group.directory / f"{name}.toml"), *join)
 
     def total() -> float | None:
         (exchange,) = group.running["b"].status()["exchanges"]
