@@ -266,12 +266,26 @@ void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& eac
   json.end_list();
 }
 
+// Nodes by number: whose part each is, and the member of a leaf.
+void write_tree(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {
+  json.key("tree").begin_list();
+  for (const exchange::Node& node : each.tree) {
+    json.begin_object();
+    if (node.parent != exchange::nobody) json.member("parent", node.parent);
+    if (node.member != exchange::nobody) json.member("member", each.members[node.member]);
+    else json.member("name", node.name).member("level", node.level);
+    json.end_object();
+  }
+  json.end_list();
+}
+
 void write_exchanges(Json& json, const AgentStatus& status) {
   json.key("exchanges").begin_list();
   for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
     const exchange::ExchangeCounters& counters = each.counters;
     json.begin_object().member("name", each.name).member("topology", each.topology).member("failure", each.failure);
     json.member("picture", each.picture).member("programs", each.programs).member("has_source", each.has_publisher).member("leads", each.leads);
+    write_tree(json, each);
     json.key("members").begin_list();
     for (std::size_t i = 0; i < each.members.size(); ++i)
       json.begin_object().member("name", each.members[i]).member("up", i < each.up.size() && each.up[i]).end_object();

@@ -691,6 +691,8 @@ std::vector<ExchangeService::ExchangeStatus> ExchangeService::status(TimeNs now)
     if (!one->exchange) continue;
     const Exchange& exchange = *one->exchange;
     told.picture = exchange.topology().text(one->places);
+    told.tree = exchange.topology().nodes();
+    told.root = exchange.topology().root();
     told.self = exchange.self();
     told.counters = exchange.counters();
     told.leads = exchange.leader() == exchange.self();

@@ -90,6 +90,8 @@ class ExchangeService {
 
   struct ExchangeStatus {
     std::string name, topology, picture;
+    std::vector<Node> tree{};           // the nodes of the topology
+    NodeIndex root = nobody;
     std::string failure;                // why it does not run here; empty: it does
     std::vector<std::string> members;
     MemberIndex self = nobody;

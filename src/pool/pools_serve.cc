@@ -237,7 +237,7 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
   OFP_ASSIGN(const std::uint64_t dropped, drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
   follow_rows(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob,
-              [this, channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
+              [channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
                 if (followed) then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
                 else refuse(channel, ticket, std::move(followed).error(), then);
               },

@@ -1,0 +1,83 @@
+"""The status page in a real browser without a window: hosts, alarms, and the tree of an exchange with a dead member."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_group import Group
+from agent_process import until
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+CONFIGURATION = """
+[sampling]
+interval = "100ms"
+[[source]]
+set = "cpu"
+[[source]]
+set = "load"
+[[alarm]]
+name = "there is time"
+when = "cpu_seconds{mode=\\"idle\\"} > -1"
+lasting = "0s"
+[[exchange]]
+name = "hosts"
+topology = "neighbourhoods(2)"
+source = "host"
+interval = "100ms"
+deadline = "80ms"
+fields = ["load1:f64"]
+"""
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path)
+    yield made
+    made.stop_all()
+
+
+def page(group: Group, name: str, profile: Path) -> str:
+    """The document some seconds after it was loaded, by the browser's clock."""
+    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+               "--virtual-time-budget=8000", "--timeout=20000", "--dump-dom",
+               group.running[name].ready["http"]]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def cells(document: str, table: str) -> str:
+    """What stands in a table, without its tags."""
+    found = re.search(rf'id="{table}">(.*?)</div>', document, re.DOTALL)
+    assert found, document[:2000]
+    return re.sub(r"<[^>]+>", " ", found[1])
+
+
+def test_what_is_watched_is_a_picture(group: Group, tmp_path: Path) -> None:
+    config = group.directory / "agent.toml"
+    config.write_text(CONFIGURATION)
+    for name in "abcde":
+        group.start(name, "--config", str(config), *(["--join", group.address("a")] if name != "a" else []))
+    assert until(lambda: group.all_know(list("abcde"), dict.fromkeys("abcde", "alive")))
+    group.running["d"].process.kill()
+
+    def entries() -> dict[str, bool]:
+        (exchange,) = group.running["a"].status()["exchanges"]
+        return {each["member"]: each["present"] for each in exchange["view"].get("entries", [])}
+
+    assert until(lambda: entries() == {"a": True, "b": True, "c": True, "d": False, "e": True})
+    document = page(group, "a", tmp_path / "browser")
+    assert "neighbourhoods(2)" in cells(document, "exchanges") and "4 of 5" in cells(document, "exchanges")
+    assert "there is time" in cells(document, "alarms")
+    tree = re.search(r'<svg[^>]*aria-label="tree of the exchange hosts".*?</svg>', document, re.DOTALL)
+    assert tree
+    marks = {title: state for state, title in re.findall(r'<circle class="(\w+)"[^>]*><title>([^<]*)</title>', tree[0])}
+    members = {"a, leads": "there", "b": "there", "c": "there", "d, not there": "away", "e": "there"}
+    assert {title: state for title, state in marks.items() if state != "group"} == members
+    load = re.search(r'<svg[^>]*aria-label="load of each host over time".*?</svg>', document, re.DOTALL)
+    assert load and 'class="line"' in load[0]
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', document)  # nothing comes from elsewhere
