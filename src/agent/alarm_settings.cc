@@ -17,18 +17,17 @@ constexpr ConfigKey keys[] = {
 };
 
 Result<exchange::AlarmRule> read_alarm(const Config& one) {
-  const auto bad = [&](std::string_view key, const std::string& message) { return fail(Error::invalid, "{}: {}: {}", one.source(key), key, message); };
   auto read = exchange::parse_alarm(one.text("alarm.when"));
-  if (!read) return bad("alarm.when", read.error().message);
+  if (!read) return bad_value(one, "alarm.when", "{}", read.error().message);
   exchange::AlarmRule rule = std::move(*read);
   rule.name = one.text("alarm.name").empty() ? one.text("alarm.when") : one.text("alarm.name");
   rule.schema = one.text("alarm.of");
   rule.hold_ns = one.duration_ns("alarm.lasting");
   if (const std::string& text = one.text("alarm.clears_at"); !text.empty()) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rule.clears_at);
-    if (error != std::errc() || end != text.data() + text.size()) return bad("alarm.clears_at", fmt::format("'{}' is not a number", text));
+    if (error != std::errc() || end != text.data() + text.size()) return bad_value(one, "alarm.clears_at", "'{}' is not a number", text);
   }
-  if (const Status checked = exchange::check(rule); !checked) return bad("alarm.when", checked.error().message);
+  if (const Status checked = exchange::check(rule); !checked) return bad_value(one, "alarm.when", "{}", checked.error().message);
   return rule;
 }
 
@@ -43,7 +42,7 @@ Result<AlarmSettings> read_alarms(const Config& config) {
   for (const Config& one : config.list("alarm")) {
     OFP_ASSIGN(exchange::AlarmRule rule, read_alarm(one));
     if (std::ranges::find(settings.rules, rule.name, &exchange::AlarmRule::name) != settings.rules.end())
-      return fail(Error::invalid, "{}: alarm.name: there are two alarms with the name '{}'", one.source("alarm.name"), rule.name);
+      return bad_value(one, "alarm.name", "there are two alarms with the name '{}'", rule.name);
     settings.rules.push_back(std::move(rule));
   }
   return settings;

@@ -5,16 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include <fmt/format.h>
-
 namespace offpath::agent {
 
 namespace {
-
-template <class... Args>
-tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
-  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
-}
 
 Result<exchange::Field> parse_field(const std::string& text) {
   const std::size_t first = text.find(':'), second = first == std::string::npos ? first : text.find(':', first + 1);

@@ -21,13 +21,6 @@ namespace {
 
 using Kind = link::Address::Kind;
 
-// "agent.toml:12: agent.listen: what is wrong"
-template <class... Args>
-tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format,
-                                  Args&&... args) {
-  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
-}
-
 Result<LogLevel> parse_level(const Config& config) {
   static constexpr std::string_view names[] = {"debug", "info", "warning", "error", "off"};
   const std::string& level = config.text("log.level");

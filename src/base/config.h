@@ -103,6 +103,12 @@ class Config {
   std::vector<std::vector<Config>> listed_;  // one for each list, in their order
 };
 
+// What is wrong with a value, and where it comes from: "agent.toml:12: agent.listen: what is wrong".
+template <class... Args>
+[[nodiscard]] tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
+  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
+}
+
 // A Markdown table of all keys, and one of each list's, for docs/.
 [[nodiscard]] std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists = {});
 
