@@ -23,15 +23,14 @@ AlarmWatch::AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs i
 
 bool AlarmWatch::poll(TimeNs now) {
   hook_.on_time(now);
-  if (now < std::min(next_at_, alarms_.next_deadline())) return false;
+  if (now < next_at_) return false;
   look(now);
   return true;
 }
 
-TimeNs AlarmWatch::next_deadline() const { return std::min({next_at_, alarms_.next_deadline(), hook_.next_deadline()}); }
+TimeNs AlarmWatch::next_deadline() const { return std::min(next_at_, hook_.next_deadline()); }
 
 void AlarmWatch::look(TimeNs now) {
-  next_at_ = deadline_after(now, interval_ns_);
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen;
   visit_([&](const exchange::Schema& schema, const exchange::Sample& sample, TimeNs) {
     const auto key = std::pair(schema.name, sample.producer);
@@ -45,6 +44,7 @@ void AlarmWatch::look(TimeNs now) {
   }
   seen_ = std::move(seen);
   alarms_.on_time(now, changes_);
+  next_at_ = std::min(deadline_after(now, interval_ns_), alarms_.next_deadline());
   for (const exchange::AlarmChange& change : changes_) tell(change, now);
   changes_.clear();
 }

@@ -14,6 +14,7 @@ namespace offpath::agent {
 namespace {
 
 constexpr std::size_t key_file_bytes_max = 4096;
+constexpr TimeNs look_up_again_ns = 10 * second_ns;
 
 // As keys of channels are read: a file that others may read is refused.
 Result<exchange::SamplerKey> load_key(const std::string& path) {
@@ -35,11 +36,14 @@ Result<std::unique_ptr<Samplers>> Samplers::make(loop::Loop& loop, const Samplin
   samplers->interval_ns_ = settings.interval_ns;
   OFP_TRY(samplers->open_own(settings, now));
   OFP_TRY(samplers->open_hosts(settings, now));
+  samplers->note_deadline();
   return samplers;
 }
 
 Samplers::~Samplers() {
-  for (const auto& host : hosts_) loop_.unwatch(host->port.fd());
+  for (const auto& host : hosts_) {
+    if (host->port) loop_.unwatch(host->port->fd());
+  }
   if (own_) ofs_sources_close(&own_->sources);
 }
 
@@ -47,9 +51,8 @@ Status Samplers::open_hosts(const SamplingSettings& settings, TimeNs now) {
   if (settings.hosts.empty()) return {};
   buffer_.resize(OFS_DATAGRAM_MAX + 1);
   OFP_ASSIGN(const exchange::SamplerKey key, load_key(settings.key_file));
+  names_ = std::make_unique<loop::JobPool>(loop_, loop::JobPoolOptions{1, 64});
   for (const HostSettings& each : settings.hosts) {
-    auto port = exchange::UdpPort::connect(each.address);
-    if (!port) return fail(port.error().code, "host '{}': {}", each.name, port.error().message);
     exchange::SamplingOptions options;
     options.producer = each.name;
     options.interval_ns = each.interval_ns;
@@ -57,11 +60,36 @@ Status Samplers::open_hosts(const SamplingSettings& settings, TimeNs now) {
     options.silent_after_ns = 3 * (each.interval_ns + settings.deadline_ns);
     options.key = key;
     options.session = link::random_number();
-    hosts_.push_back(std::make_unique<Host>(each.address, std::move(options), std::move(*port), now));
-    Host& host = *hosts_.back();
-    OFP_TRY(loop_.watch(host.port.fd(), EPOLLIN, [this, &host](std::uint32_t, TimeNs at) { on_readable(host, at); }));
+    hosts_.push_back(std::make_unique<Host>(each.address, std::move(options), now));
   }
   return {};
+}
+
+void Samplers::look_up(Host& host) {
+  host.look_up_at = never;
+  auto found = std::make_shared<Result<exchange::UdpPort>>(fail(Error::cancelled, "nobody was asked"));
+  names_->start(
+      [address = host.address, found]() -> Status {
+        *found = exchange::UdpPort::connect(address);
+        return {};
+      },
+      [this, &host, found](const Status&, TimeNs now) { on_looked_up(host, std::move(*found), now); });
+}
+
+void Samplers::on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs now) {
+  host.look_up_at = deadline_after(now, look_up_again_ns);
+  Status watched;
+  if (port) watched = loop_.watch(port->fd(), EPOLLIN, [this, &host](std::uint32_t, TimeNs at) { on_readable(host, at); });
+  if (port && watched) {
+    if (host.port) loop_.unwatch(host.port->fd());
+    host.port = std::move(*port);
+    host.trouble.clear();
+  } else {
+    const std::string trouble = port ? watched.error().message : port.error().message;
+    if (trouble != host.trouble) log(LogLevel::warning, "host {}: {}; it is tried again", host.sampling.options().producer, trouble);
+    host.trouble = trouble;
+  }
+  note_deadline();
 }
 
 Status Samplers::open_own(const SamplingSettings& settings, TimeNs now) {
@@ -88,40 +116,47 @@ Status Samplers::open_own(const SamplingSettings& settings, TimeNs now) {
 }
 
 bool Samplers::poll(TimeNs now) {
-  bool did = false;
+  if (now < next_at_) return false;
   for (const auto& host : hosts_) {
-    if (now < host->sampling.next_deadline()) continue;
+    if (now >= host->look_up_at) {
+      // Who answers is where he was.
+      if (!host->port || host->sampling.silent(now)) look_up(*host);
+      else host->look_up_at = deadline_after(now, look_up_again_ns);
+    }
+    if (!host->port || now < host->sampling.next_deadline()) continue;
     host->sampling.on_time(now, effects_);
     send(*host);
-    did = true;
   }
   if (own_ && now >= std::min(own_->next_at, ofs_sources_deadline(&own_->sources))) {
     if (now >= own_->next_at) read_own(now);
     else ofs_sources_step(&own_->sources, now);
-    did = true;
   }
-  return did;
+  note_deadline();
+  return true;
 }
 
-TimeNs Samplers::next_deadline() const {
-  TimeNs first = never;
-  for (const auto& host : hosts_) first = std::min(first, host->sampling.next_deadline());
-  if (own_) first = std::min({first, own_->next_at, ofs_sources_deadline(&own_->sources)});
-  return first;
+void Samplers::note_deadline() {
+  next_at_ = never;
+  for (const auto& host : hosts_) {
+    next_at_ = std::min(next_at_, host->look_up_at);
+    if (host->port) next_at_ = std::min(next_at_, host->sampling.next_deadline());
+  }
+  if (own_) next_at_ = std::min({next_at_, own_->next_at, ofs_sources_deadline(&own_->sources)});
 }
 
 void Samplers::on_readable(Host& host, TimeNs now) {
   // A host that sends without end must not keep the loop; what is left is there the next time.
   for (int datagrams = 0; datagrams < 16; ++datagrams) {
-    const auto datagram = host.port.receive(buffer_);
+    const auto datagram = host.port->receive(buffer_);
     if (!datagram) break;
     host.sampling.on_datagram(*datagram, now, real_ns(), effects_);
   }
   send(host);
+  note_deadline();
 }
 
 void Samplers::send(Host& host) {
-  for (const exchange::SamplerRequest& request : effects_.requests) host.port.send(request);
+  for (const exchange::SamplerRequest& request : effects_.requests) host.port->send(request);
   effects_.requests.clear();
   effects_.samples = 0;
 }
@@ -184,7 +219,7 @@ std::vector<Sampled> Samplers::status(TimeNs now) const {
     sampled.sample = sampling.newest();
     sampled.fresh = sampling.newest_at() != never && !sampling.silent(now);
     sampled.age_ns = sampling.newest_at() != never ? now - sampling.newest_at() : 0;
-    sampled.trouble = sampling.trouble();
+    sampled.trouble = host->trouble.empty() ? sampling.trouble() : host->trouble;
     sampled.samples = sampling.counters().samples;
     sampled.wait_ns = sampling.counters().wait_ns;
     sampled.host_cpu_ns = sampling.sampler().cpu_ns;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,15 @@
 #include "agent/sampling_settings.h"
 #include "exchange/sampling.h"
 #include "exchange/udp_port.h"
+#include "loop/job_pool.h"
 #include "loop/loop.h"
 
 namespace offpath::agent {
 
 class Samplers final : public loop::Poller {
  public:
-  // Reads the key, asks for addresses, opens sources: before programs may connect, for it may wait for a name server.
+  // Reads the key and opens sources. Hosts' names are asked for beside the loop, and again and again while they are not known or
+  // silent: no name server holds an agent up, and a host may move.
   [[nodiscard]] static Result<std::unique_ptr<Samplers>> make(loop::Loop& loop, const SamplingSettings& settings, TimeNs now);
   ~Samplers() override;
   Samplers(const Samplers&) = delete;
@@ -27,15 +30,16 @@ class Samplers final : public loop::Poller {
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return true; }
-  [[nodiscard]] TimeNs next_deadline() const override;
+  [[nodiscard]] TimeNs next_deadline() const override { return next_at_; }
 
  private:
   struct Host {
-    Host(std::string where, exchange::SamplingOptions options, exchange::UdpPort at, TimeNs now)
-        : address(std::move(where)), sampling(std::move(options), now), port(std::move(at)) {}
+    Host(std::string where, exchange::SamplingOptions options, TimeNs now) : address(std::move(where)), sampling(std::move(options), now) {}
     std::string address;
     exchange::Sampling sampling;
-    exchange::UdpPort port;
+    std::optional<exchange::UdpPort> port;  // none: its address is not known yet
+    TimeNs look_up_at = 0;                  // the next time at which its name is asked for; never: somebody is at it
+    std::string trouble;                    // of its name; empty: none
   };
   // The sources of this machine.
   struct Own {
@@ -51,13 +55,18 @@ class Samplers final : public loop::Poller {
   explicit Samplers(loop::Loop& loop) : loop_(loop) {}
   [[nodiscard]] Status open_hosts(const SamplingSettings& settings, TimeNs now);
   [[nodiscard]] Status open_own(const SamplingSettings& settings, TimeNs now);
+  void look_up(Host& host);
+  void on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs now);
   void on_readable(Host& host, TimeNs now);
   void send(Host& host);
   void read_own(TimeNs now);
+  void note_deadline();
 
   loop::Loop& loop_;
   TimeNs interval_ns_ = second_ns;
+  TimeNs next_at_ = 0;  // the first deadline of all: the loop asks in every round, and there may be many hosts
   std::vector<std::unique_ptr<Host>> hosts_;
+  std::unique_ptr<loop::JobPool> names_;  // a thread of its own: a name server may take seconds. Goes before hosts_
   std::unique_ptr<Own> own_;
   exchange::SamplingEffects effects_;
   std::vector<std::byte> buffer_;

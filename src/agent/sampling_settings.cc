@@ -37,17 +37,14 @@ constexpr ConfigKey keys_of_source[] = {
     {"source.time_limit", ConfigType::duration, "5s", "After this a command is killed, and all that it started.", millisecond_ns, 3600 * second_ns},
 };
 
-template <class... Args>
-tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
-  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
-}
-
 Result<std::vector<HostSettings>> read_hosts(const Config& config, TimeNs interval_ns) {
   std::vector<HostSettings> hosts;
   for (const Config& one : config.list("host")) {
     HostSettings host{one.text("host.name"), one.text("host.address"), one.duration_ns("host.interval")};
     const std::size_t colon = host.address.rfind(':');
     if (colon == std::string::npos || colon == 0) return bad_value(one, "host.address", "'{}' is not HOST:PORT", host.address);
+    if (const auto port = std::string_view(host.address).substr(colon + 1); port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos)
+      return bad_value(one, "host.address", "'{}' is not the number of a port", port);
     if (host.name.empty()) host.name = host.address.substr(0, colon);
     if (host.name.size() > exchange::name_bytes_max) return bad_value(one, "host.name", "{} bytes, at most {}", host.name.size(), exchange::name_bytes_max);
     if (std::ranges::find(hosts, host.name, &HostSettings::name) != hosts.end())

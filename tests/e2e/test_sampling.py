@@ -103,6 +103,24 @@ def openmetrics(a) -> dict[str, dict[str, float]]:
         return parse_openmetrics(answer.read().decode())
 
 
+def test_a_host_that_nobody_knows_holds_nobody_up(tmp_path: Path) -> None:
+    with sampler(tmp_path, "") as host:
+        unknown = '[[host]]\nname = "gone"\naddress = "no-such-host.invalid:7480"\n'
+        path = agent_configuration(tmp_path, f'{unknown}[[host]]\nname = "n"\naddress = "127.0.0.1:{host.port}"\n')
+        with agent(tmp_path, "--config", str(path)) as a:
+            # A name server may take its time; meanwhile everything else goes on.
+            assert until(lambda: "no-such-host.invalid" in sampled(a, "gone")["trouble"], 60)
+            assert not sampled(a, "gone")["fresh"] and sampled(a, "gone")["samples"] == 0
+            assert until(lambda: sampled(a, "n")["fresh"])
+            assert "no-such-host.invalid" in a.log() and "it is tried again" in a.log()
+
+
+def test_a_port_is_a_number(tmp_path: Path) -> None:
+    path = agent_configuration(tmp_path, '[[host]]\naddress = "node17:sampler"\n')
+    refused = run_agent("--config", str(path), "--check-config")
+    assert refused.returncode != 0 and "host.address: 'sampler' is not the number of a port" in refused.stderr
+
+
 def test_a_host_is_sampled_and_shown(tmp_path: Path) -> None:
     (tmp_path / "temperature").write_text("41\n")
     toml = f'''[[source]]
