@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,16 +35,7 @@ TESTS = (
 IN_GUEST = "export LD_LIBRARY_PATH=/mnt/arm/wheel/pyarrow\n"
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 ARM_PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
-WHEEL_PROGRAM = """
-import platform, numpy as np, offpath, pyarrow as pa
-with offpath.Agent.start() as agent:
-    session = offpath.connect(agent.address)
-    out = session.stream("particles", pa.schema([("id", pa.int64())]), rows_max=1000)
-    out.send({"id": np.arange(1000)}, key=("step0", "rank0")).wait_stored()
-    table = session.pool("local:/particles").get("step0", "rank0", timeout=60)
-    assert table["id"].to_pylist() == list(range(1000))
-    print(table.num_rows, "rows on", platform.machine())
-"""
+WHEEL_PROGRAM = ROOT / "tests/package/embedded_agent.py"
 START_AGENT = f"""
 cp /run/out/key /tmp/key && chmod 600 /tmp/key
 {IN_GUEST}
@@ -112,10 +104,13 @@ def arm_frames(pair: Pair) -> str:
 def arm_wheel(pair: Pair) -> str:
     """A program of Python on Arm, with the wheel and what it requires, and an agent that it starts."""
     prefix = f"/mnt/{environment_of_the_wheel().relative_to(ROOT / 'build')}"
+    site = f"{prefix}/lib/{PYTHON}/site-packages"
     said = pair.agent.run(f"""mkdir -p /tmp/wheel && export HOME=/tmp/wheel TMPDIR=/tmp/wheel
-PYTHONPATH={prefix}/lib/{PYTHON}/site-packages python3 -c '{WHEEL_PROGRAM}'""", 600)  # fmt: skip
-    expect("1000 rows on aarch64" in said, said)
-    return said.strip()
+PYTHONPATH={site} python3 -c {shlex.quote(WHEEL_PROGRAM.read_text())}""", 600)  # fmt: skip
+    package, agent, maps = said.split(maxsplit=2)
+    expect(package.startswith(site) and agent.startswith(prefix), f"these are not the wheel's: {package}, {agent}")
+    expect(f"{site}/pyarrow/libarrow.so" in maps, "the agent has another libarrow than pyarrow's")
+    return "1,000 rows through an agent of the wheel"
 
 
 CHECKS: tuple[Callable[[Pair], str], ...] = (arm_kernel, arm_moves, arm_frames, arm_wheel, arm_conformance)

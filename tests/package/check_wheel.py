@@ -16,16 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PROGRAM = """
-import numpy as np, offpath, pyarrow as pa
-with offpath.Agent.start() as agent:
-    session = offpath.connect(agent.address)
-    out = session.stream("particles", pa.schema([("id", pa.int64())]), rows_max=1000)
-    out.send({"id": np.arange(1000)}, key=("step0", "rank0")).wait_stored()
-    table = session.pool("local:/particles").get("step0", "rank0", timeout=5)
-    assert table["id"].to_pylist() == list(range(1000))
-    print(offpath.__file__, offpath.find_agent(), open(f"/proc/{agent.pid}/maps").read())
-"""
+PROGRAM = (Path(__file__).parent / "embedded_agent.py").read_text()
 
 
 @pytest.fixture(scope="module")
