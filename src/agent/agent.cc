@@ -136,7 +136,8 @@ Status Agent::listen() {
 //   3. the group          its posts are few; what others posted to this agent came by its channels
 //   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
 //   5. samplers           requests that are due; what hosts answer comes through the loop's descriptors
-//   6. status requests    last, so that what they show is what this round left
+//   6. alarms, records    what the newest samples say, to people and to exchanges
+//   7. status requests    last, so that what they show is what this round left
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
