@@ -88,8 +88,10 @@ void FrameTable::keep_newest(Pool& pool, std::uint64_t keep) {
 
 Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId& id) const {
   const auto at = pools_.find(place.pool);
-  if (at == pools_.end()) return {};
-  const Pool& pool = at->second;
+  return at != pools_.end() ? may_put(at->second, place, bytes, id) : Status{};
+}
+
+Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const {
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 && bytes > budget)
     return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", place.row_key,
@@ -121,7 +123,7 @@ Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId
 Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file) {
   OFP_ASSIGN(Pool* const pool, open(place.pool, place.user, Access::write));
   if (file) return put_file(*pool, place, std::move(frame), now, effects, id, file);
-  OFP_TRY(may_put(place, frame->bytes, id));
+  OFP_TRY(may_put(*pool, place, frame->bytes, id));
   Keys keys{place.row_key, place.column_key};
   if (const auto at = pool->objects.find(keys); at != pool->objects.end()) {
     if (id != PutId{} && at->second.id == id) return {};

@@ -250,6 +250,7 @@ class FrameTable {
   void remove(Pool& pool, std::map<Keys, Object>::iterator at);
   void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
+  [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
   [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   // frame_table_spill.cc

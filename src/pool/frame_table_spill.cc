@@ -28,8 +28,9 @@ void FrameTable::keep_on(std::unique_ptr<Disk> disk, DiskUse use) {
 }
 
 bool FrameTable::is_durable(const std::string& pool) const {
+  if (disk_ == nullptr) return false;
   const auto at = pools_.find(pool);
-  return at != pools_.end() && disk_ != nullptr && at->second.options.spill == Spill::durable;
+  return at != pools_.end() && at->second.options.spill == Spill::durable;
 }
 
 bool FrameTable::is_recovered(const std::string& name, const Keys& keys) const {

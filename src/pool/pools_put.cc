@@ -21,18 +21,14 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   const auto known = definitions_.find(place.pool);
   if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
   const Definition& definition = known->second;
-  Put put{.place = place, .frame = std::move(frame), .token = token};
-  if (!is_elsewhere(definition) && definition.name.options.spill == Spill::durable) {
-    put.owners = {self_};
-  } else if (!is_elsewhere(definition)) {
-    put.number = next_number_++;  // or another put of these keys were taken for this one again
-    Status status = put_here(put, now, effects);
+  if (!is_elsewhere(definition) && definition.name.options.spill != Spill::durable) {
+    // Numbered, or another put of these keys were taken for this one again.
+    const Status status = table_.put(place, frame, now, effects, {process_, next_number_++});
     if (status) return Stored::now;
-    if (status.error().code != Error::would_block) return tl::unexpected(std::move(status).error());
-    put.owners = {self_};
-  } else {
-    put.owners = owners(definition, place.row_key);
+    if (status.error().code != Error::would_block) return tl::unexpected(status.error());
   }
+  Put put{.place = place, .frame = std::move(frame), .token = token};
+  put.owners = is_elsewhere(definition) ? owners(definition, place.row_key) : std::vector{self_};
   start(std::move(put), now, effects);
   return Stored::later;
 }
