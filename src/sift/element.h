@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -93,7 +92,7 @@ struct Element {
   std::deque<HeldPiece> pieces;
   std::uint64_t bytes = 0;
   std::uint64_t taken = 0;             // pieces since the beginning, which is their order
-  std::set<std::uint64_t> open;        // of these, which have not gone on
+  TakenSequences gone;                 // of these, which went on
   std::shared_ptr<Batch> batch;        // while a job is at it
   bool due = false;                    // wants to be split as soon as there is room for the parts
   bool age_timer = false;

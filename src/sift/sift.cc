@@ -27,11 +27,6 @@ Element& Sift::element(ElementId id) {
   return *found;
 }
 
-std::uint64_t Sift::take_order(Element& element) {
-  element.open.insert(element.open.end(), ++element.taken);
-  return element.taken;
-}
-
 // ---- what a piece may come to need
 
 std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
@@ -101,7 +96,7 @@ void Sift::on_put(std::uint64_t token, std::string_view row_key, FramePtr frame,
     effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
     return;
   }
-  arrival.order = take_order(element({1, 0}));
+  arrival.order = ++element({1, 0}).taken;
   queue(std::move(arrival));
   settle(1, now, effects);
 }
@@ -310,7 +305,7 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
   ++counters.pieces_taken;
   counters.rows_taken += arrival.view->rows;
   for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
-  if (arrival.order == 0) arrival.order = take_order(to);
+  if (arrival.order == 0) arrival.order = ++to.taken;
   to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)}, arrival.bytes,
                        arrival.charge, now, arrival.order, arrival.key});
   to.bytes += arrival.bytes;
@@ -323,7 +318,7 @@ void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
   const std::uint32_t number = arrival.header.element.stage;
   ++stage(number).counters.refused;
   if (arrival.admitted) release(number, arrival.charge);
-  if (arrival.order != 0) element(arrival.header.element).open.erase(arrival.order);
+  if (arrival.order != 0) element(arrival.header.element).gone.take(arrival.order);
   for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
   forget(id);
 }

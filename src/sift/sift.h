@@ -183,7 +183,6 @@ class Sift {
   [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
   [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
   [[nodiscard]] Element& element(ElementId id);
-  [[nodiscard]] static std::uint64_t take_order(Element& element);
   [[nodiscard]] std::uint64_t charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept;
   [[nodiscard]] std::uint64_t parts_overhead(std::uint32_t stage) const noexcept;
   [[nodiscard]] Status check_size(std::uint64_t charge) const;

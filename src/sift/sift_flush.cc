@@ -51,20 +51,18 @@ void Sift::look_for_flush(Element& element) {
     flush = std::min(flush, found == element.sources.end() ? 0 : found->second.flushed);
     if (flush <= element.newest_flush) return;
   }
-  if (flush == UINT64_MAX) return;  // nobody's: this agent does not hold it any more
+  if (flush == UINT64_MAX) return;  // no member publishes to it here
   element.newest_flush = flush;
   element.flushes.push_back({flush, element.taken});
 }
 
 void Sift::pass_flushes(Element& element) {
-  while (!element.flushes.empty() && (element.open.empty() || *element.open.begin() > element.flushes.front().pieces)) {
+  while (!element.flushes.empty() && element.gone.all_up_to() >= element.flushes.front().pieces) {
     const std::uint64_t flush = element.flushes.front().flush;
     element.flushes.pop_front();
     if (last(element.id)) {
-      if (geometry_.holds(self_, element.id)) {
-        if (--passed_.at(element.passed) == 0) passed_.erase(element.passed);
-        ++passed_[flush];
-      }
+      if (--passed_.at(element.passed) == 0) passed_.erase(element.passed);
+      ++passed_[flush];
       element.passed = flush;
       continue;
     }

@@ -30,7 +30,7 @@ void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items
   std::vector<KeptName> wanted;
   for (const KeptItem& item : items) {
     const auto name = KeptName::parse(item.name);
-    if (!name || name->element.stage > options_.settings.track_stage()) continue;
+    if (!name || !geometry_.holds(self_, name->element)) continue;
     if (name->kind == KeptName::Kind::piece) {
       restoring_->pieces.emplace_back(*name, item);
     } else if (name->kind == KeptName::Kind::run) {
@@ -198,7 +198,7 @@ void Sift::queue_again(Element& element, const KeptItem& item, const PieceKey& k
   arrival.key = key;
   arrival.kept = arrival.restored = true;
   arrival.replay = replay;
-  arrival.order = take_order(element);
+  arrival.order = ++element.taken;
   // Not more than it was charged before, as the object has its notes.
   arrival.charge = BufferCache::class_bytes(item.bytes) + std::max(item.bytes + item.bytes / 8, item.rows * TrackRun::sort_bytes_per_row);
   arrival.charge = std::min(arrival.charge, options_.settings.budget_bytes - std::min(options_.settings.budget_bytes, parts_overhead(element.id.stage)));
@@ -243,7 +243,7 @@ void Sift::reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effec
     log(LogLevel::error, "pool '{}': piece {} of '{}' for element {} of stage {} is lost: {}", options_.settings.pool, arrival.key.sequence,
         arrival.header.source.member, to.id.index, to.id.stage, status.error().message);
     release(to.id.stage, arrival.charge);
-    to.open.erase(arrival.order);
+    to.gone.take(arrival.order);
   }
   forget(id);
   if (of_split != 0) {

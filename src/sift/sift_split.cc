@@ -167,7 +167,7 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
     return;
   }
   element.failures = 0;
-  for (const HeldPiece& piece : batch->held) element.open.erase(piece.order);
+  for (const HeldPiece& piece : batch->held) element.gone.take(piece.order);
   if (keeps()) {
     settle_batch(element, *batch, effects);
   } else {
