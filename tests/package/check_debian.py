@@ -21,6 +21,7 @@ from container import ROOT, Container, make_base, why_not
 DEBIAN = ROOT / "build" / "package" / "debian"
 SOCKET = "unix:/run/offpath/agent.sock"
 LATER = "0.1.0+later"
+DURABLE, SPILLED = "local:/durable?spill=durable", "local:/spilled?spill=on"  # objects of both are there after a restart
 
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
@@ -78,8 +79,8 @@ def agent_pid(machine: Container) -> str:
 class LastingProgram:
     """lasting_program.c, connected as user alice."""
 
-    def __init__(self, machine: Container) -> None:
-        command = machine.words("env", f"OFFPATH_AGENT={SOCKET}", "/programs/lasting", user="alice")
+    def __init__(self, machine: Container, *arguments: str) -> None:
+        command = machine.words("env", f"OFFPATH_AGENT={SOCKET}", "/programs/lasting", *arguments, user="alice")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -136,6 +137,26 @@ def test_other_users_come_in_when_the_configuration_names_them(machine: Containe
     assert "step4: 10000 rows" in machine.run(*command, user="alice")
 
 
+def do_once(machine: Container, pool: str, line: str) -> str:
+    program = LastingProgram(machine, pool)
+    assert program.connected == "ok"
+    try:
+        return program.do(line)
+    finally:
+        program.end()
+
+
+def test_pools_on_disk_lie_where_the_unit_lets_the_agent_write(machine: Container) -> None:
+    machine.run("sed", "-i", "s/^# spill_directory = /spill_directory = /", "/etc/offpath/agent.toml")
+    machine.run("systemctl", "restart", "offpath-agent")
+    for pool in (DURABLE, SPILLED):
+        assert do_once(machine, pool, "send kept") == "ok"
+    spill = "/var/lib/offpath/spill"
+    assert machine.run("stat", "--format=%U %a", spill) == "offpath 700"
+    assert len(machine.run("find", spill, "-name", "*.arrow").splitlines()) == 1  # the other is in memory
+    assert machine.attempt("ls", spill, user="alice").returncode != 0
+
+
 def test_an_upgrade_leaves_the_agent_its_frames_and_its_programs(machine: Container) -> None:
     program = LastingProgram(machine)
     assert (program.connected, program.do("send before")) == ("ok", "ok")
@@ -158,6 +179,16 @@ def test_an_upgrade_leaves_the_agent_its_frames_and_its_programs(machine: Contai
     again.end()
 
 
+def test_the_agent_of_the_later_package_has_what_was_put_into_pools_on_disk(machine: Container) -> None:
+    for pool in (DURABLE, SPILLED):
+        assert do_once(machine, pool, "get kept") == "ok"
+    pid = agent_pid(machine)
+    machine.run("systemctl", "kill", "--signal=SIGKILL", "offpath-agent")
+    now = "systemctl show --property=MainPID --value offpath-agent"
+    machine.until(f'curl --silent --fail http://127.0.0.1:9477/healthz && [ "$({now})" != {pid} ]')
+    assert do_once(machine, DURABLE, "get kept") == "ok"
+
+
 def test_a_reload_is_heard(machine: Container) -> None:
     machine.run("systemctl", "reload", "offpath-agent")
     machine.until("journalctl --unit=offpath-agent | grep -q 'SIGHUP: .*keys and certificate were read again'")
@@ -167,7 +198,8 @@ def test_removing_and_purging_leaves_nothing(machine: Container) -> None:
     pid = agent_pid(machine)
     machine.run("apt-get", "-q", "-y", "remove", "offpath-agent")
     assert machine.attempt("kill", "-0", pid).returncode != 0
-    assert machine.attempt("test", "-e", "/etc/offpath/agent.toml").returncode == 0
+    for stays in ("/etc/offpath/agent.toml", "/var/lib/offpath/spill"):
+        assert machine.attempt("test", "-e", stays).returncode == 0
     machine.run("apt-get", "-q", "-y", "purge", "offpath-agent", "liboffpath0", "liboffpath-dev")
     folders = ("/etc", "/usr", "/var/lib", "/run")
     left = machine.run("find", *folders, "-name", "*offpath*", "-not", "-path", "/var/lib/apt/*")

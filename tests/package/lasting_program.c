@@ -1,4 +1,4 @@
-/* A program that stays connected. For each line it reads it does one thing and answers with one line:
+/* A program that stays connected: lasting [POOL]. For each line it reads it does one thing and answers with one line:
  *
  *   send ROW   sends one batch of a thousand numbers under that row
  *   get ROW    fetches it, and compares
@@ -20,9 +20,9 @@ static int send_row(ofp_stream *stream, const char *row, const int64_t *values, 
   return ofp_wait_stored(stream, ticket, patience_ns, error);
 }
 
-static int get_row(ofp_channel *channel, const char *row, const int64_t *values, ofp_error *error) {
+static int get_row(ofp_channel *channel, const char *pool, const char *row, const int64_t *values, ofp_error *error) {
   ofp_frame *frame = NULL;
-  if (ofp_pool_get(channel, "local:/lasting", row, "rank0", patience_ns, &frame, error)) return 1;
+  if (ofp_pool_get(channel, pool, row, "rank0", patience_ns, &frame, error)) return 1;
   /* Page aligned Arrow: the numbers are somewhere in it, as they were sent. */
   const char *at = ofp_frame_data(frame), *end = at + ofp_frame_bytes(frame) - numbers * sizeof *values;
   int same = 0;
@@ -32,12 +32,13 @@ static int get_row(ofp_channel *channel, const char *row, const int64_t *values,
   return !same;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   ofp_error error = {0};
   ofp_channel *channel = NULL;
   ofp_stream *stream = NULL;
   const ofp_column column = {.name = "value", .format = "l"};
-  const ofp_stream_options options = {.struct_bytes = sizeof options, .rows_max = numbers};
+  const char *pool = argc > 1 ? argv[1] : "local:/lasting";
+  const ofp_stream_options options = {.struct_bytes = sizeof options, .pool = pool, .rows_max = numbers};
   int64_t *values = malloc(numbers * sizeof *values);
   if (!values) return 1;
   for (int i = 0; i < numbers; ++i) values[i] = (int64_t)i * i + 7;
@@ -52,7 +53,7 @@ int main(void) {
     if (!stream || !fgets(line, sizeof line, stdin)) break;
     memset(&error, 0, sizeof error);
     if (sscanf(line, "send %31s", row) == 1) failed = send_row(stream, row, values, &error);
-    else if (sscanf(line, "get %31s", row) == 1) failed = get_row(channel, row, values, &error);
+    else if (sscanf(line, "get %31s", row) == 1) failed = get_row(channel, pool, row, values, &error);
     else return 2;
   } while (1);
   ofp_close(channel);
