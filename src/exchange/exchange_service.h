@@ -1,5 +1,6 @@
 // The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and views by
-// wire/exchange_area.h. Read exchange.h first. A state machine like the other services.
+// wire/exchange_area.h. Read exchange.h first. A state machine like the other services: members, requests and rounds are in
+// exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and exchange_views.cc.
 //
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> other agents
 //   a view         --> pushed into every program's area, the slot first, then the line --> who waits for it is answered
@@ -125,7 +126,6 @@ class ExchangeService {
     // views
     enum class Push : std::uint8_t { idle, slot, line } push = Push::idle;
     std::uint64_t view_number = 0, shown = 0;  // being pushed; in its area
-    std::vector<std::byte> view_bytes_out{};
     struct ShownGrant {
       std::uint64_t view, leader_nonce, number;
     };
@@ -173,7 +173,8 @@ class ExchangeService {
   void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at, ServiceEffects& out);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out);
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
-  void encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now, std::vector<std::byte>& to) const;
+  [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
+  [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
   void drain(ParcelReader::Effects& from, ServiceEffects& to);
 
   std::uint64_t nonce_;

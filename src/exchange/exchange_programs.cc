@@ -1,0 +1,160 @@
+// What programs ask of an exchange: to take part, what it is, to be told of views, grants.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "exchange/exchange_service.h"
+#include "exchange/one_exchange.h"
+
+namespace offpath::exchange {
+
+namespace {
+
+std::string text_of(const std::vector<wire::ExchangeField>& fields) {
+  std::string text;
+  for (const auto& each : fields) text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", each.name, each.type);
+  return text;
+}
+
+}  // namespace
+
+Status ExchangeService::open(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+  wire::ExchangeOpen message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  const auto at = std::ranges::find_if(exchanges_, [&](const auto& each) { return each->settings.options.name == message.name; });
+  if (at == exchanges_.end()) {
+    std::string names;
+    for (const auto& each : exchanges_) names += (names.empty() ? ": " : ", ") + each->settings.options.name;
+    return fail(Error::not_found, "there is no exchange \"{}\" here{}", message.name, names.empty() ? "; agents have them by [[exchange]]" : names);
+  }
+  One& one = **at;
+  const uid_t user = channels_.at(channel).user;
+  if (user != owner_ && user != 0 && user != one.settings.user)
+    return fail(Error::denied, "exchange {} is not user {}'s", message.name, user);
+  if (!one.exchange) return fail(Error::unsupported, "exchange {} does not run here: {}", message.name, one.failure);
+  if (one.subscribers.size() >= subscribers_max) return fail(Error::too_large, "exchange {} has {} programs already", message.name, one.subscribers.size());
+  if (message.publishes && !one.settings.source.empty())
+    return fail(Error::exists, "the records of exchange {} come from {}", message.name, one.settings.source);
+  if (message.publishes && one.publisher != 0) return fail(Error::exists, "another program publishes the records of exchange {}", message.name);
+  if (message.record_bytes > one.settings.options.record_bytes)
+    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", message.record_bytes, message.name, one.settings.options.record_bytes);
+  if (message.view_bytes < sizeof(wire::ViewHead) || message.view_bytes > wire::exchange_view_bytes_max)
+    return fail(Error::invalid, "views of {} bytes", message.view_bytes);
+  if (!wire::is_segment(message.area.region) || message.area.length < wire::exchange_area_bytes(message.record_bytes, message.view_bytes))
+    return fail(Error::invalid, "the area of exchange {} has {} bytes, {} are needed", message.name, message.area.length,
+                wire::exchange_area_bytes(message.record_bytes, message.view_bytes));
+  if (!message.fields.empty()) {
+    OFP_ASSIGN(auto fields, wire::decode_fields(message.fields));
+    const auto alike = [](const wire::ExchangeField& a, const wire::ExchangeField& b) { return a.name == b.name && a.type == b.type; };
+    if (!one.fields.empty() && !std::ranges::equal(fields, one.fields, alike))
+      return fail(Error::schema, "records of exchange {} have the fields {}, not {}", message.name, text_of(one.fields), text_of(fields));
+    if (one.fields.empty()) one.fields = std::move(fields);
+  }
+  const std::uint64_t number = next_++;
+  Subscriber subscriber{};
+  subscriber.number = number;
+  subscriber.channel = channel;
+  subscriber.area = message.area;
+  subscriber.record_bytes = message.record_bytes;
+  subscriber.view_bytes = message.view_bytes;
+  subscriber.publishes = message.publishes;
+  subscriber.read_before_at = subscriber.read_at = now;
+  one.subscribers.emplace(number, std::move(subscriber));
+  if (message.publishes) {
+    one.publisher = number;
+    if (Grants* grants = one.exchange->grants(); grants != nullptr) grants->set_user(true);
+  }
+  effects.answers.push_back({channel, request.ticket, number});
+  return {};
+}
+
+Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& request, ServiceEffects& effects) {
+  wire::ExchangeInfo message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_ASSIGN(const Found found, own(channel, message.number));
+  const One& one = *found.one;
+  wire::ExchangeDescription told;
+  for (const Place& each : one.places) told.members.push_back(each.name);
+  if (one.exchange) {
+    told.self = one.exchange->self();
+    told.tree = one.exchange->topology().fingerprint();
+  }
+  const ExchangeOptions& options = one.settings.options;
+  told.record_bytes = options.record_bytes;
+  told.interval_ns = options.interval_ns;
+  told.deadline_ns = options.deadline_ns;
+  told.grant_total = options.grants ? options.grants->total : 0;
+  told.topology = shape_text(one.settings.shape);
+  told.fields = one.fields;
+  for (const Reduction& each : options.reductions) told.reductions.push_back(each.text);
+  auto bytes = std::make_shared<std::vector<std::byte>>();
+  wire::encode_description(told, *bytes);
+  if (bytes->size() > message.room.length || !wire::is_segment(message.room.region)) {
+    effects.answers.push_back({channel, request.ticket, bytes->size()});  // it asks again, with more room
+    return {};
+  }
+  const std::uint64_t token = next_++;
+  effects.pushes.push_back({channel, token, message.room.region, message.room.offset, *bytes});
+  Transfer transfer{};
+  transfer.kind = Transfer::Kind::describe;
+  transfer.subscriber = message.number;
+  transfer.ticket = request.ticket;
+  transfer.bytes = std::move(bytes);
+  transfers_.emplace(token, std::move(transfer));
+  return {};
+}
+
+Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+  wire::ExchangeWait message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_ASSIGN(const Found found, own(channel, message.number));
+  Subscriber& subscriber = *found.subscriber;
+  if (subscriber.shown > message.after || message.wait_ns == 0) {
+    effects.answers.push_back({channel, request.ticket, subscriber.shown});
+    return {};
+  }
+  if (subscriber.waiters.size() >= waiters_max) return fail(Error::too_large, "{} waits for views of one program", subscriber.waiters.size());
+  subscriber.waiters.push_back({request.ticket, message.after, deadline_after(now, message.wait_ns)});
+  return {};
+}
+
+Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+  wire::ExchangeGrant message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_ASSIGN(const Found found, own(channel, message.number));
+  Grants* grants = found.one->exchange ? found.one->exchange->grants() : nullptr;
+  if (grants == nullptr) return fail(Error::unsupported, "exchange {} has no grants (exchange.grant_total)", found.one->settings.options.name);
+  for (const wire::ExchangeWish& wish : message.wishes)
+    if (wish.member >= found.one->places.size())
+      return fail(Error::not_found, "a grant for member {}, exchange {} has {}", wish.member, found.one->settings.options.name, found.one->places.size());
+  for (const wire::ExchangeWish& wish : message.wishes) grants->wish(wish.member, wish.amount);
+  found.subscriber->wished = true;
+  effects.answers.push_back({channel, request.ticket, grants->may_grant(now) ? std::uint64_t{1} : 0});
+  return {};
+}
+
+Status ExchangeService::end(std::uint64_t channel, const channel::Entry& request, TimeNs, ServiceEffects& effects) {
+  wire::ExchangeClose message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_ASSIGN(const Found found, own(channel, message.number));
+  remove(*found.one, message.number, effects);
+  effects.answers.push_back({channel, request.ticket, 0});
+  return {};
+}
+
+// What a program would have granted ends with it.
+void ExchangeService::remove(One& one, std::uint64_t number, ServiceEffects& effects) {
+  const auto node = one.subscribers.extract(number);
+  for (const Waiter& each : node.mapped().waiters)
+    effects.outcomes.push_back({node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed")});
+  Grants* grants = one.exchange ? one.exchange->grants() : nullptr;
+  if (one.publisher == number) {
+    one.publisher = 0;
+    if (grants != nullptr) grants->set_user(false);
+  }
+  if (!node.mapped().wished || grants == nullptr) return;
+  for (MemberIndex i = 0; i < one.places.size(); ++i) grants->wish(i, 0);
+}
+
+}  // namespace offpath::exchange

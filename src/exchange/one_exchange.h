@@ -1,0 +1,34 @@
+// One exchange of the service (exchange_service.h), and the programs that take part in it: for exchange_service.cc and the files of
+// its parts, exchange_programs.cc, exchange_records.cc and exchange_views.cc.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exchange/exchange_service.h"
+
+namespace offpath::exchange {
+
+struct ExchangeService::One {
+  explicit One(ExchangeSettings given);
+
+  ExchangeSettings settings;
+  std::uint64_t tag;
+  std::vector<wire::ExchangeField> fields;  // of the configuration, or of the program that came first
+  std::string failure{"the group has not been told yet"};
+  std::vector<Place> places;
+  std::unique_ptr<Exchange> exchange;       // null: it does not run here
+  std::unique_ptr<ChannelCarrier> carrier;
+  std::map<std::uint64_t, Subscriber> subscribers;  // by number
+  std::uint64_t publisher = 0;              // its number; 0: none
+  Record record{};                          // the newest one
+  TimeNs record_made_at = 0;
+  ViewPtr view;
+  std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0, bytes_max = 0;
+  TimeNs cost_ns = 0;
+  std::uint64_t last_epoch = 0;
+};
+
+}  // namespace offpath::exchange
