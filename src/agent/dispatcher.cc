@@ -138,8 +138,9 @@ bool Dispatcher::poll(TimeNs now) {
     did = true;
   }
   if (gauges_.next_deadline() <= now) {
-    gauges_.on_time(now, gauge_effects_);
-    carry_out(gauge_effects_);
+    channel::Effects effects;
+    gauges_.on_time(now, effects);
+    carry_out(effects, Service::gauges);
     did = true;
   }
   if (group_ != nullptr && !std::exchange(exchanges_told_, true)) tell_exchanges(now);
@@ -193,8 +194,9 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
   if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
-    gauges_.on_request(channel.number(), channel.program(), request, now, gauge_effects_);
-    return carry_out(gauge_effects_);
+    channel::Effects effects;
+    gauges_.on_request(channel.number(), channel.program(), request, now, effects);
+    return carry_out(effects, Service::gauges);
   }
   if (is_of_exchange(kind)) {
     exchange::ServiceEffects effects;
@@ -215,13 +217,14 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   pushing_.erase(token);
   const Service service = mover::service_of(token);
   if (service == Service::group) {
-    group::TableEffects effects;
+    channel::Effects effects;
     group_->on_transfer(mover::number_of(token), status, now, effects);
-    return carry_out(effects);
+    return carry_out(effects, service);
   }
   if (service == Service::gauges) {
-    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, gauge_effects_);
-    return carry_out(gauge_effects_);
+    channel::Effects effects;
+    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, effects);
+    return carry_out(effects, service);
   }
   if (service == Service::exchange) {
     exchange::ServiceEffects effects;
@@ -288,9 +291,9 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
 void Dispatcher::ask_group(AgentEnd& channel, const Entry& request) {
   if (group_ == nullptr)
     return channel.reply_failure(request.ticket, wire::any_reply, {Error::unsupported, "this agent belongs to no group"});
-  group::TableEffects effects;
+  channel::Effects effects;
   group_->on_request(channel.number(), request, is_member(channel), effects);
-  carry_out(effects);
+  carry_out(effects, Service::group);
 }
 
 bool Dispatcher::is_member(const AgentEnd& channel) const {
@@ -348,25 +351,27 @@ void Dispatcher::tell_exchanges(TimeNs now) {
 }
 
 void Dispatcher::carry_out(exchange::ServiceEffects& effects) {
-  for (const auto& pull : effects.pulls) {
-    AgentEnd* end = find(pull.channel);
-    OFP_ASSERT(end != nullptr);
-    end->pull(mover::token_of(Service::exchange, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
-  }
+  carry_out(effects, Service::exchange);
   for (const auto& push : effects.pushes) {
     AgentEnd* end = find(push.channel);
     OFP_ASSERT(end != nullptr);
     end->push(mover::token_of(Service::exchange, push.token), {{push.region, push.offset, push.bytes.data(), push.bytes.size()}});
   }
-  for (const auto& done : effects.answers)
-    if (AgentEnd* end = find(done.channel); end != nullptr && !end->closed()) end->reply(ReplyKind::done, done.ticket, wire::Done{done.value});
-  for (const auto& outcome : effects.outcomes) {
-    AgentEnd* end = find(outcome.channel);
-    if (end == nullptr || end->closed()) continue;
-    if (outcome.status) end->reply(ReplyKind::done, outcome.ticket, wire::Done{0});
-    else end->reply_failure(outcome.ticket, wire::any_reply, outcome.status.error());
-  }
   for (auto& post : effects.posts) group_->post(post.member, std::move(post.request));
+}
+
+void Dispatcher::carry_out(const channel::Effects& effects, Service service) {
+  for (const channel::PullEffect& pull : effects.pulls) {
+    AgentEnd* end = find(pull.channel);
+    OFP_ASSERT(end != nullptr);
+    end->pull(mover::token_of(service, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
+  }
+  for (const channel::AnswerEffect& answer : effects.answers) {
+    AgentEnd* end = find(answer.channel);
+    if (end == nullptr || end->closed()) continue;
+    if (answer.number) end->reply(ReplyKind::done, answer.ticket, wire::Done{*answer.number});
+    else end->reply_failure(answer.ticket, wire::any_reply, answer.number.error());
+  }
 }
 
 void Dispatcher::ask_member(mover::AskEffect& ask) {
@@ -406,37 +411,6 @@ void Dispatcher::call_function(mover::CallEffect& effect, TimeNs now) {
   if (functions_.call) called = functions_.call(std::move(*effect.call), now, done);
   if (called) calling_.emplace(effect.token, *called);
   else computes_.on_called(effect.token, tl::unexpected(std::move(called).error()), now, effects_);
-}
-
-void Dispatcher::carry_out(group::TableEffects& effects) {
-  for (const group::TableEffects::Pull& pull : effects.pulls) {
-    AgentEnd* end = find(pull.channel);
-    OFP_ASSERT(end != nullptr);
-    end->pull(mover::token_of(Service::group, pull.token),
-              {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
-  }
-  for (const group::TableEffects::Answer& answer : effects.answers) {
-    AgentEnd* end = find(answer.channel);
-    if (end == nullptr || end->closed()) continue;
-    if (answer.status) end->reply(ReplyKind::done, answer.ticket, wire::Done{0});
-    else end->reply_failure(answer.ticket, wire::any_reply, answer.status.error());
-  }
-}
-
-void Dispatcher::carry_out(exchange::GaugeEffects& effects) {
-  for (const exchange::GaugeEffects::Pull& pull : effects.pulls) {
-    AgentEnd* end = find(pull.channel);
-    OFP_ASSERT(end != nullptr);
-    end->pull(mover::token_of(Service::gauges, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
-  }
-  for (const exchange::GaugeEffects::Answer& answer : effects.answers) {
-    AgentEnd* end = find(answer.channel);
-    if (end == nullptr || end->closed()) continue;
-    if (answer.number) end->reply(ReplyKind::done, answer.ticket, wire::Done{*answer.number});
-    else end->reply_failure(answer.ticket, wire::any_reply, answer.number.error());
-  }
-  effects.pulls.clear();
-  effects.answers.clear();
 }
 
 // ---- asked otherwise

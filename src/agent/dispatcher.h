@@ -160,8 +160,7 @@ class Dispatcher final : public channel::AgentEvents {
   void ask_member(mover::AskEffect& ask);
   void call_function(mover::CallEffect& effect, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
-  void carry_out(group::TableEffects& effects);
-  void carry_out(exchange::GaugeEffects& effects);
+  void carry_out(const channel::Effects& effects, mover::Service service);
   void carry_out(exchange::ServiceEffects& effects);
   void tell_exchanges(TimeNs now);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
@@ -180,7 +179,6 @@ class Dispatcher final : public channel::AgentEvents {
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;
   exchange::Gauges gauges_;
-  exchange::GaugeEffects gauge_effects_;
   group::Group* group_ = nullptr;
   uid_t owner_ = 0;
   std::map<std::uint64_t, Member> members_;

@@ -62,11 +62,11 @@ Status ChannelCarrier::poll(TimeNs, const Take& take) {
   return {};
 }
 
-void ParcelReader::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, Effects& effects) {
-  if (Status begun = begin(channel, request, is_member, token, effects); !begun) effects.answers.push_back({channel, request.ticket, std::move(begun)});
+void ParcelReader::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects) {
+  if (Status begun = begin(channel, request, is_member, token, effects); !begun) effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
 }
 
-Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, Effects& effects) {
+Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects) {
   wire::PeerExchange message{};
   OFP_TRY(wire::decode(request.payload, message));
   if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
@@ -76,7 +76,7 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
   if (!message.bytes.empty()) {
     if (message.bytes.size() != message.total_bytes) return fail(Error::protocol, "a parcel of {} bytes encloses {}", message.total_bytes, message.bytes.size());
     deliver_(message.tag, std::make_shared<const std::vector<std::byte>>(message.bytes.begin(), message.bytes.end()));
-    effects.answers.push_back({channel, request.ticket, {}});
+    effects.answers.push_back({channel, request.ticket, 0});
     return {};
   }
   auto at = std::ranges::find_if(assembling_, [&](const auto& each) {
@@ -103,11 +103,11 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
   return {};
 }
 
-bool ParcelReader::on_transfer(std::uint64_t token, const Status& status, Effects& effects) {
+bool ParcelReader::on_transfer(std::uint64_t token, const Status& status, channel::Effects& effects) {
   const auto node = pulling_.extract(token);
   if (!node) return false;
   Pulling& pulled = node.mapped();
-  effects.answers.push_back({pulled.channel, pulled.ticket, status});
+  effects.answers.push_back({pulled.channel, pulled.ticket, channel::number_of(status)});
   const std::shared_ptr<Assembly> assembly = std::move(pulled.assembly);
   if (!status) std::erase(assembling_, assembly);
   else if ((assembly->there += pulled.length) >= assembly->bytes->size()) finish(assembly);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "channel/effects.h"
 #include "channel/ring.h"
 #include "exchange/carrier.h"
 #include "group/reach.h"
@@ -47,27 +48,14 @@ class ChannelCarrier final : public Carrier {
 // What other agents post to this one: pulled, put together, handed on. A state machine, as group::TableReader.
 class ParcelReader {
  public:
-  struct Effects {
-    struct Pull {
-      std::uint64_t channel, token;
-      wire::BufferRef from;
-      std::byte* to;
-    };
-    struct Answer {
-      std::uint64_t channel, ticket;
-      Status status;
-    };
-    std::vector<Pull> pulls;
-    std::vector<Answer> answers;
-  };
   static constexpr std::size_t assembling_max = 8;  // parcels of one channel that are not whole yet
 
   // `bytes_max` says how large parcels of this tag may be; 0: there is no such exchange. `deliver` is given each whole one.
   ParcelReader(std::function<std::uint64_t(std::uint64_t tag)> bytes_max, std::function<void(std::uint64_t tag, SharedBytes parcel)> deliver)
       : bytes_max_(std::move(bytes_max)), deliver_(std::move(deliver)) {}
 
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, Effects& effects);
-  [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status, Effects& effects);  // false: it is no pull of this
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects);
+  [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status, channel::Effects& effects);  // false: it is no pull of this
   void on_channel_closed(std::uint64_t channel);
 
  private:
@@ -80,7 +68,7 @@ class ParcelReader {
     std::uint64_t channel, ticket, length;
     std::shared_ptr<Assembly> assembly;
   };
-  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, Effects& effects);
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects);
   void finish(const std::shared_ptr<Assembly>& assembly);
 
   std::function<std::uint64_t(std::uint64_t)> bytes_max_;

@@ -147,7 +147,7 @@ Status ExchangeService::end(std::uint64_t channel, const channel::Entry& request
 void ExchangeService::remove(One& one, std::uint64_t number, ServiceEffects& effects) {
   const auto node = one.subscribers.extract(number);
   for (const Waiter& each : node.mapped().waiters)
-    effects.outcomes.push_back({node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed")});
+    effects.answers.push_back({node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed")});
   Grants* grants = one.exchange ? one.exchange->grants() : nullptr;
   if (one.publisher == number) {
     one.publisher = 0;

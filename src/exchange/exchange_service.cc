@@ -127,12 +127,10 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
 
 void ExchangeService::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now, ServiceEffects& effects) {
   if (static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::peer_exchange) {
-    ParcelReader::Effects read;
-    reader_.on_request(channel, request, is_member, next_++, read);
-    drain(read, effects);
+    reader_.on_request(channel, request, is_member, next_++, effects);
     return take_arrived(now, effects);
   }
-  if (Status served = serve(channel, request, now, effects); !served) effects.outcomes.push_back({channel, request.ticket, std::move(served)});
+  if (Status served = serve(channel, request, now, effects); !served) effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(served))});
 }
 
 Status ExchangeService::serve(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
@@ -229,11 +227,7 @@ void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
 // ---- completions
 
 void ExchangeService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects) {
-  ParcelReader::Effects read;
-  if (reader_.on_transfer(token, status, read)) {
-    drain(read, effects);
-    return take_arrived(now, effects);
-  }
+  if (reader_.on_transfer(token, status, effects)) return take_arrived(now, effects);
   const auto node = transfers_.extract(token);
   if (!node) return;
   const Transfer& transfer = node.mapped();
@@ -244,14 +238,9 @@ void ExchangeService::on_transfer(std::uint64_t token, const Status& status, Tim
     case Transfer::Kind::push: return on_push(*found.one, *found.subscriber, status, now, effects);
     case Transfer::Kind::describe:
       if (status) effects.answers.push_back({found.subscriber->channel, transfer.ticket, transfer.bytes->size()});
-      else effects.outcomes.push_back({found.subscriber->channel, transfer.ticket, status});
+      else effects.answers.push_back({found.subscriber->channel, transfer.ticket, tl::unexpected(status.error())});
       return;
   }
-}
-
-void ExchangeService::drain(ParcelReader::Effects& from, ServiceEffects& to) {
-  for (auto& each : from.pulls) to.pulls.push_back(each);
-  for (auto& each : from.answers) to.outcomes.push_back(std::move(each));
 }
 
 // ---- status

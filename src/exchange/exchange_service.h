@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "channel/effects.h"
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
 #include "exchange/exchange.h"
@@ -42,24 +43,19 @@ struct GroupMember {
   bool is_up;
 };
 
-struct ServiceEffects {
+// Answers have the number of what was opened, of the newest view, the size of a description, or whether this agent may grant.
+struct ServiceEffects : channel::Effects {
   struct Push {
     std::uint64_t channel, token;
     wire::RegionId region;
     std::uint64_t offset;
     Bytes bytes;  // stay until on_transfer
   };
-  struct Done {
-    std::uint64_t channel, ticket, value;
-  };
   struct Post {
     std::string member;
     group::Request request;
   };
-  std::vector<ParcelReader::Effects::Pull> pulls;
   std::vector<Push> pushes;
-  std::vector<Done> answers;
-  std::vector<ParcelReader::Effects::Answer> outcomes;  // Done with 0, or the failure
   std::vector<Post> posts;
 };
 
@@ -175,7 +171,6 @@ class ExchangeService {
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
   [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
   [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
-  void drain(ParcelReader::Effects& from, ServiceEffects& to);
 
   std::uint64_t nonce_;
   TimeNs (*clock_)();

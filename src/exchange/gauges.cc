@@ -4,7 +4,7 @@
 
 namespace offpath::exchange {
 
-void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, GaugeEffects& effects) {
+void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects) {
   const bool opens = static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::gauges_open;
   effects.answers.push_back({channel, request.ticket, opens ? open(channel, program, request, now) : close(channel, request)});
 }
@@ -61,12 +61,12 @@ TimeNs Gauges::next_deadline() const noexcept {
   return first;
 }
 
-void Gauges::on_time(TimeNs now, GaugeEffects& effects) {
+void Gauges::on_time(TimeNs now, channel::Effects& effects) {
   for (auto& [number, reading] : readings_)
     if (reading.step == Step::waiting && now >= reading.next_at) begin(reading, now, effects);
 }
 
-void Gauges::begin(Reading& reading, TimeNs now, GaugeEffects& effects) {
+void Gauges::begin(Reading& reading, TimeNs now, channel::Effects& effects) {
   reading.step = Step::first_lap;
   reading.looks = 0;
   reading.began_at = now;
@@ -74,7 +74,7 @@ void Gauges::begin(Reading& reading, TimeNs now, GaugeEffects& effects) {
   look(reading, effects);
 }
 
-void Gauges::look(const Reading& reading, GaugeEffects& effects) {
+void Gauges::look(const Reading& reading, channel::Effects& effects) {
   wire::BufferRef from = reading.memory;
   auto* to = const_cast<std::byte*>(reading.bytes.data());
   if (reading.step != Step::values) {
@@ -90,7 +90,7 @@ void Gauges::end(Reading& reading, TimeNs now) const {
   if (interval_ns_ == 0) reading.next_at = now;
 }
 
-void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, GaugeEffects& effects) {
+void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects) {
   const auto found = readings_.find(token);
   if (found == readings_.end()) return;
   Reading& reading = found->second;

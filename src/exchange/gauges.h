@@ -11,26 +11,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "channel/effects.h"
 #include "channel/ring.h"
 #include "exchange/sample.h"
 #include "wire/gauges_layout.h"
 #include "wire/message.h"
 
 namespace offpath::exchange {
-
-struct GaugeEffects {
-  struct Pull {
-    std::uint64_t channel, token;
-    wire::BufferRef from;
-    std::byte* to;
-  };
-  struct Answer {
-    std::uint64_t channel, ticket;
-    Result<std::uint64_t> number;  // of the gauges
-  };
-  std::vector<Pull> pulls;
-  std::vector<Answer> answers;
-};
 
 struct GaugeCounters {
   std::uint64_t samples = 0, torn = 0, failures = 0;  // torn: looks that met the program writing
@@ -56,12 +43,12 @@ class Gauges {
   // 0: as fast as reads follow one another, for measurements.
   explicit Gauges(TimeNs interval_ns) : interval_ns_(interval_ns) {}
 
-  // gauges_open and gauges_close.
-  void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, GaugeEffects& effects);
+  // gauges_open and gauges_close; the answer is the number of the gauges.
+  void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects);
   // `real_ns` is this agent's CLOCK_REALTIME.
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, GaugeEffects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
-  void on_time(TimeNs now, GaugeEffects& effects);
+  void on_time(TimeNs now, channel::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
   [[nodiscard]] std::vector<const Set*> sets() const;
@@ -82,8 +69,8 @@ class Gauges {
 
   [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now);
   [[nodiscard]] Result<std::uint64_t> close(std::uint64_t channel, const channel::Entry& request);
-  void begin(Reading& reading, TimeNs now, GaugeEffects& effects);
-  static void look(const Reading& reading, GaugeEffects& effects);
+  void begin(Reading& reading, TimeNs now, channel::Effects& effects);
+  static void look(const Reading& reading, channel::Effects& effects);
   void end(Reading& reading, TimeNs now) const;
   [[nodiscard]] static bool take(Reading& reading, TimeNs now, std::int64_t real_ns);
 

@@ -51,7 +51,7 @@ struct Read {
   std::vector<std::byte> schema;
   alignas(8) std::vector<std::byte> memory;
   Gauges gauges{second_ns};
-  GaugeEffects effects;
+  channel::Effects effects;
 };
 
 TEST(Gauges, AreReadEachInterval) {

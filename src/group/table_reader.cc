@@ -5,12 +5,12 @@
 
 namespace offpath::group {
 
-void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects) {
+void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects) {
   if (Status begun = begin(channel, request, may_post, effects); !begun)
-    effects.answers.push_back({channel, request.ticket, std::move(begun)});
+    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
 }
 
-Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects) {
+Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects) {
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
   // Whoever may name members may make this agent connect to addresses of his choice.
@@ -25,7 +25,7 @@ Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, 
   return {};
 }
 
-void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs now, TableEffects& effects) {
+void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs now, channel::Effects& effects) {
   const auto node = pulling_.extract(token);
   if (!node) return;
   const Pulling& pulled = node.mapped();
@@ -33,7 +33,7 @@ void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs 
   wire::MemberTable table{};
   if (outcome) outcome = wire::decode(pulled.bytes, table);
   if (outcome) outcome = take_(table, now);
-  effects.answers.push_back({pulled.channel, pulled.ticket, std::move(outcome)});
+  effects.answers.push_back({pulled.channel, pulled.ticket, channel::number_of(std::move(outcome))});
 }
 
 void TableReader::on_channel_closed(std::uint64_t channel) {

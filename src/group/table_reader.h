@@ -10,24 +10,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/effects.h"
 #include "channel/ring.h"
 #include "wire/message.h"
 
 namespace offpath::group {
-
-struct TableEffects {
-  struct Pull {
-    std::uint64_t channel, token;
-    wire::BufferRef from;
-    std::byte* to;
-  };
-  struct Answer {
-    std::uint64_t channel, ticket;
-    Status status;
-  };
-  std::vector<Pull> pulls;
-  std::vector<Answer> answers;
-};
 
 class TableReader {
  public:
@@ -37,8 +24,8 @@ class TableReader {
   explicit TableReader(std::function<Status(const wire::MemberTable& table, TimeNs now)> take) : take_(std::move(take)) {}
 
   // `may_post`: the channel is of the agent's own user or of root, as members of a group are.
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, TableEffects& effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, channel::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
 
  private:
@@ -46,7 +33,7 @@ class TableReader {
     std::uint64_t channel, ticket;
     std::vector<std::byte> bytes;
   };
-  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TableEffects& effects);
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects);
 
   std::function<Status(const wire::MemberTable&, TimeNs)> take_;
   std::map<std::uint64_t, Pulling> pulling_;  // by token

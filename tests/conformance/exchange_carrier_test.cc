@@ -88,7 +88,7 @@ class OverChannels final : public OfOneProcess {
     entry.kind = static_cast<std::uint8_t>(posted.request.kind);
     entry.payload = payload;
     ParcelReader& reader = *members_[posted.to].reader;
-    ParcelReader::Effects effects;
+    channel::Effects effects;
     reader.on_request(posted.from, entry, true, ++tickets_, effects);
     for (std::size_t i = 0; i < effects.pulls.size(); ++i) {
       const auto pull = effects.pulls[i];
