@@ -277,7 +277,7 @@ class Region {
 
   Member& member_;
   exchange::Gauges gauges_;
-  exchange::GaugeEffects effects_;
+  channel::Effects effects_;
   std::size_t bytes_;
   std::vector<std::byte> schema_, head_, payload_;
 };

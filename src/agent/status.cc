@@ -269,7 +269,8 @@ void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& eac
 // Nodes by number: whose part each is, and the member of a leaf.
 void write_tree(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {
   json.key("tree").begin_list();
-  for (const exchange::Node& node : each.tree) {
+  for (std::size_t i = 0; each.tree && i < each.tree->nodes().size(); ++i) {
+    const exchange::Node& node = each.tree->nodes()[i];
     json.begin_object();
     if (node.parent != exchange::nobody) json.member("parent", node.parent);
     if (node.member != exchange::nobody) json.member("member", each.members[node.member]);
@@ -284,7 +285,7 @@ void write_exchanges(Json& json, const AgentStatus& status) {
   for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
     const exchange::ExchangeCounters& counters = each.counters;
     json.begin_object().member("name", each.name).member("topology", each.topology).member("failure", each.failure);
-    json.member("picture", each.picture).member("programs", each.programs).member("has_source", each.has_publisher).member("leads", each.leads);
+    json.member("programs", each.programs).member("has_source", each.has_publisher).member("leads", each.leads);
     write_tree(json, each);
     json.key("members").begin_list();
     for (std::size_t i = 0; i < each.members.size(); ++i)

@@ -40,7 +40,8 @@ std::vector<std::uint32_t> ranks_of(const Topology& topology) {
 
 Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now, std::uint64_t epoch)
     : options_(std::move(options)),
-      topology_(std::move(topology)),
+      shared_topology_(std::make_shared<const Topology>(std::move(topology))),
+      topology_(*shared_topology_),
       self_(self),
       tag_(tag_of(options_.name)),
       peers_(topology_.size()),

@@ -113,6 +113,7 @@ class Exchange {
   [[nodiscard]] Grants* grants() noexcept { return grants_ ? &*grants_ : nullptr; }
   [[nodiscard]] const Grants* grants() const noexcept { return grants_ ? &*grants_ : nullptr; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
+  [[nodiscard]] std::shared_ptr<const Topology> shared_topology() const noexcept { return shared_topology_; }
   [[nodiscard]] const ExchangeOptions& options() const noexcept { return options_; }
   [[nodiscard]] const ExchangeCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] MemberIndex self() const noexcept { return self_; }
@@ -177,7 +178,8 @@ class Exchange {
   [[nodiscard]] ViewPtr make_view(TimeNs now) const;
 
   ExchangeOptions options_;
-  Topology topology_;
+  std::shared_ptr<const Topology> shared_topology_;
+  const Topology& topology_;  // that one
   MemberIndex self_;
   std::uint64_t tag_;
   std::uint32_t slots_;

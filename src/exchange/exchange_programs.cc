@@ -115,7 +115,9 @@ Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& reques
     return {};
   }
   if (subscriber.waiters.size() >= waiters_max) return fail(Error::too_large, "{} waits for views of one program", subscriber.waiters.size());
-  subscriber.waiters.push_back({request.ticket, message.after, deadline_after(now, message.wait_ns)});
+  const TimeNs until = deadline_after(now, message.wait_ns);
+  subscriber.waiters.push_back({request.ticket, message.after, until});
+  waiters_due_ = std::min(waiters_due_, until);
   return {};
 }
 

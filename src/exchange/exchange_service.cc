@@ -176,10 +176,21 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
       one->exchange->on_time(now, effects);
       carry_out(*one, effects, now, out);
     }
+  }
+  if (waiters_due_ <= now) answer_waiters(now, out);
+}
+
+// Those whose time is over.
+void ExchangeService::answer_waiters(TimeNs now, ServiceEffects& out) {
+  waiters_due_ = never;
+  for (auto& one : exchanges_) {
     for (auto& numbered : one->subscribers) {
       Subscriber& subscriber = numbered.second;
       std::erase_if(subscriber.waiters, [&](const Waiter& each) {
-        if (each.until > now) return false;
+        if (each.until > now) {
+          waiters_due_ = std::min(waiters_due_, each.until);
+          return false;
+        }
         out.answers.push_back({subscriber.channel, each.ticket, subscriber.shown});
         return true;
       });
@@ -188,12 +199,9 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
 }
 
 TimeNs ExchangeService::next_deadline() const noexcept {
-  TimeNs first = never;
-  for (const auto& one : exchanges_) {
+  TimeNs first = waiters_due_;
+  for (const auto& one : exchanges_)
     if (one->exchange) first = std::min(first, one->exchange->next_deadline());
-    for (const auto& [number, subscriber] : one->subscribers)
-      for (const Waiter& each : subscriber.waiters) first = std::min(first, each.until);
-  }
   return first;
 }
 
@@ -263,9 +271,7 @@ std::vector<ExchangeService::ExchangeStatus> ExchangeService::status(TimeNs now)
     told.cost_ns = one->cost_ns;
     if (!one->exchange) continue;
     const Exchange& exchange = *one->exchange;
-    told.picture = exchange.topology().text(one->places);
-    told.tree = exchange.topology().nodes();
-    told.root = exchange.topology().root();
+    told.tree = exchange.shared_topology();
     told.self = exchange.self();
     told.counters = exchange.counters();
     told.leads = exchange.leader() == exchange.self();

@@ -86,10 +86,9 @@ class ExchangeService {
   [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
 
   struct ExchangeStatus {
-    std::string name, topology, picture;
-    std::vector<Node> tree{};           // the nodes of the topology
-    NodeIndex root = nobody;
-    std::string failure;                // why it does not run here; empty: it does
+    std::string name, topology;
+    std::shared_ptr<const Topology> tree;  // null: it does not run here
+    std::string failure;                // why not; empty: it does
     std::vector<std::string> members;
     MemberIndex self = nobody;
     ViewPtr view;                       // the newest one; null: none yet
@@ -161,6 +160,7 @@ class ExchangeService {
   void rebuild(One& one, const std::vector<GroupMember>& members, TimeNs now);
   void carry_out(One& one, ExchangeEffects& effects, TimeNs now, ServiceEffects& out);
   void take_arrived(TimeNs now, ServiceEffects& out);
+  void answer_waiters(TimeNs now, ServiceEffects& out);
   void begin_read(One& one, TimeNs now, ServiceEffects& out);
   void on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
   [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out);
@@ -182,6 +182,7 @@ class ExchangeService {
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
   std::vector<ServiceEffects::Post> posts_;  // by carriers, within a call
+  TimeNs waiters_due_ = never;  // not later than any of them is
   std::uint64_t next_ = 1;
 };
 

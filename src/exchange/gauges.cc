@@ -34,6 +34,7 @@ Result<std::uint64_t> Gauges::open(std::uint64_t channel, const std::string& pro
   reading.memory = asked.memory;
   reading.bytes.resize(asked.memory.length);
   reading.next_at = now;
+  due_ = std::min(due_, now);
   return number;
 }
 
@@ -54,16 +55,13 @@ void Gauges::on_channel_closed(std::uint64_t channel) {
   std::erase_if(readings_, [&](const auto& each) { return each.second.set.channel == channel; });
 }
 
-TimeNs Gauges::next_deadline() const noexcept {
-  TimeNs first = never;
-  for (const auto& [number, reading] : readings_)
-    if (reading.step == Step::waiting) first = std::min(first, reading.next_at);
-  return first;
-}
-
 void Gauges::on_time(TimeNs now, channel::Effects& effects) {
-  for (auto& [number, reading] : readings_)
-    if (reading.step == Step::waiting && now >= reading.next_at) begin(reading, now, effects);
+  due_ = never;
+  for (auto& [number, reading] : readings_) {
+    if (reading.step != Step::waiting) continue;
+    if (now >= reading.next_at) begin(reading, now, effects);
+    else due_ = std::min(due_, reading.next_at);
+  }
 }
 
 void Gauges::begin(Reading& reading, TimeNs now, channel::Effects& effects) {
@@ -85,9 +83,10 @@ void Gauges::look(const Reading& reading, channel::Effects& effects) {
   effects.pulls.push_back({reading.set.channel, reading.set.number, from, to});
 }
 
-void Gauges::end(Reading& reading, TimeNs now) const {
+void Gauges::end(Reading& reading, TimeNs now) {
   reading.step = Step::waiting;
   if (interval_ns_ == 0) reading.next_at = now;
+  due_ = std::min(due_, reading.next_at);
 }
 
 void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects) {

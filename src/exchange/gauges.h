@@ -49,7 +49,7 @@ class Gauges {
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
   void on_time(TimeNs now, channel::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return due_; }
 
   [[nodiscard]] std::vector<const Set*> sets() const;
 
@@ -71,12 +71,13 @@ class Gauges {
   [[nodiscard]] Result<std::uint64_t> close(std::uint64_t channel, const channel::Entry& request);
   void begin(Reading& reading, TimeNs now, channel::Effects& effects);
   static void look(const Reading& reading, channel::Effects& effects);
-  void end(Reading& reading, TimeNs now) const;
+  void end(Reading& reading, TimeNs now);
   [[nodiscard]] static bool take(Reading& reading, TimeNs now, std::int64_t real_ns);
 
   TimeNs interval_ns_;
   std::map<std::uint64_t, Reading> readings_;  // by number
   std::uint64_t next_number_ = 1;
+  TimeNs due_ = never;  // not later than any of them is
 };
 
 }  // namespace offpath::exchange

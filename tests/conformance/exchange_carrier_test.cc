@@ -97,7 +97,7 @@ class OverChannels final : public OfOneProcess {
       EXPECT_TRUE(reader.on_transfer(pull.token, {}, effects));
     }
     ASSERT_EQ(effects.answers.size(), 1u);
-    EXPECT_TRUE(effects.answers[0].status) << effects.answers[0].status.error().message;
+    EXPECT_TRUE(effects.answers[0].number) << effects.answers[0].number.error().message;
     posted.request.answer(group::Answer{}, now());
   }
   std::deque<Member> members_;
