@@ -7,6 +7,7 @@
 
 #include "agent/json.h"
 #include "base/log.h"
+#include "link/work.h"
 
 namespace offpath::agent {
 
@@ -144,7 +145,8 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
     return forget(at);
   }
   const wire::Hello hello = at->state.hello();
-  mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid};
+  mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
+  client.work = link::work_of(local ? at->state.pid() : 0, hello.work);
   if (at->state.knows_an_old_key_only()) {
     log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file", client.program,
         client.pid);

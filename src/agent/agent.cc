@@ -308,7 +308,11 @@ void Agent::publish(TimeNs now) {
   for (const exchange::AlarmRule& rule : alarms_->rules()) status->alarm_rules.push_back(rule.name);
   status->alarm_hook = alarms_->hook();
   status->sampled = samplers_->status(now);
-  for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) status->sampled.push_back(sampled_of(*set, now));
+  for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) {
+    Sampled& gauges = status->sampled.emplace_back(sampled_of(*set, now));
+    const auto at = std::ranges::find(status->channels, set->channel, &Dispatcher::ChannelStatus::number);
+    if (at != status->channels.end()) gauges.work = at->client.work;
+  }
   board_->publish(std::move(status), monotonic_ns());
 }
 

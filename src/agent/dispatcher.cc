@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/json.h"
 #include "base/log.h"
 
 namespace offpath::agent {
@@ -63,6 +64,11 @@ DispatcherOptions with_limits(DispatcherOptions options) {
   return options;
 }
 
+std::string job_text(const wire::Work& work) {
+  if (work.job.empty()) return {};
+  return printable(", job " + work.job + (work.step.empty() ? "" : "." + work.step));
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
@@ -89,8 +95,8 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   queries_.on_channel_open(number, client.user);
   exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
-  log(LogLevel::info, "channel {}: {} (process {}, user {}) over {}: {}", number, client.program, client.pid, client.user,
-      added.traits().name, added.traits().reason);
+  log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid, client.user,
+      job_text(client.work), added.traits().name, added.traits().reason);
   if (on_added) on_added(added);
   members_.at(number).end->poll(now);
   carry_out(now);

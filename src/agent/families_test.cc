@@ -50,6 +50,35 @@ TEST(Families, WhatWouldContradictIsLeftOut) {
   EXPECT_NE(text.find("offpath_host_a{host=\"n3\"} 4\n"), std::string::npos) << text;
 }
 
+TEST(Families, WhatBelongsToAJobSaysSo) {
+  AgentStatus status;
+  Sampled gauges;
+  gauges.way = Sampled::Way::gauges;
+  gauges.producer = "solver";
+  gauges.where = "md, channel 3";
+  gauges.work = {"17", "0", "/slurm/job_17/step_0"};
+  gauges.schema = {"", {{"residual", exchange::FieldType::f64, exchange::FieldKind::gauge, "", ""}}};
+  gauges.sample.values.reset(1);
+  gauges.sample.values.set(0, 0.5);
+  gauges.fresh = true;
+  status.sampled.push_back(gauges);
+  for (const char* step : {"0", "0", "1", ""}) {
+    Dispatcher::ChannelStatus& channel = status.channels.emplace_back();
+    channel.client.program = "md";
+    channel.client.work.job = "17";
+    channel.client.work.step = step;
+    channel.counters.bytes_pulled = 4096;
+  }
+  status.channels.emplace_back().client.program = "of no job";
+  const std::string text = openmetrics_text(status, {});
+  const std::string of_solver = "host=\"solver\",program=\"md, channel 3\",job=\"17\",step=\"0\",cgroup=\"/slurm/job_17/step_0\"";
+  EXPECT_NE(text.find("offpath_program_residual{" + of_solver + "} 0.5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_job_programs{job=\"17\",step=\"0\"} 2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_job_pulled_bytes{job=\"17\",step=\"0\"} 8192\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_job_programs{job=\"17\"} 1\n"), std::string::npos);
+  EXPECT_NE(status_json(status, {}).find(R"("job":"17","step":"0","cgroup":"/slurm/job_17/step_0")"), std::string::npos);
+}
+
 TEST(Families, ASilentHostHasNoValues) {
   AgentStatus status;
   Sampled sampled;

@@ -136,6 +136,27 @@ void add_channels(Families& families, const AgentStatus& status) {
   families.gauge("channels_max", "How many may be connected.", status.channels_max);
 }
 
+// Of Slurm's jobs, while they have programs here.
+void add_jobs(Families& families, const AgentStatus& status) {
+  struct Sum {
+    std::uint64_t programs = 0, pulled = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> sums;
+  for (const Dispatcher::ChannelStatus& channel : status.channels) {
+    const wire::Work& work = channel.client.work;
+    if (work.job.empty()) continue;
+    Sum& sum = sums[{printable(work.job), printable(work.step)}];
+    ++sum.programs;
+    sum.pulled += channel.counters.bytes_pulled;
+  }
+  for (const auto& [step, sum] : sums) {
+    Families::Labels labels{{"job", step.first}};
+    if (!step.second.empty()) labels.emplace_back("step", step.second);
+    families.gauge("job_programs", "Programs of a Slurm job that are connected.", sum.programs, labels);
+    families.gauge("job_pulled_bytes", "Bytes read from those programs.", sum.pulled, std::move(labels));
+  }
+}
+
 // By state, as every state is there: a series for each name would stay when its member is long gone.
 void add_group(Families& families, const AgentStatus& status) {
   std::map<std::string, std::uint64_t> states{{"alive", 0}, {"suspect", 0}, {"left", 0}, {"dead", 0}};
@@ -312,6 +333,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_services(families, status);
   if (status.disk) add_disk(families, *status.disk);
   add_channels(families, status);
+  add_jobs(families, status);
   add_group(families, status);
   add_queries(families, status);
   add_sifts(families, status);

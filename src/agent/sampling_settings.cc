@@ -20,7 +20,7 @@ constexpr ConfigKey keys_of_host[] = {
 
 constexpr ConfigKey keys_of_source[] = {
     {"source.set", ConfigType::text, "", "A ready set: cpu, cpus (each core), memory, load, infiniband or network. It needs no other key."},
-    {"source.file", ConfigType::text, "", "A file whose numbers are read; with * in parts of its path each file that matches at the start."},
+    {"source.file", ConfigType::text, "", "A file whose numbers are read; with * in parts of its path each file that matches at the start, in a directory that is there."},
     {"source.log", ConfigType::text, "", "A file that others append to: new lines are searched, over its rotation. The newest match counts."},
     {"source.command", ConfigType::texts, "", "A program and its arguments, whose output is read when it ends well. No shell is between."},
     {"source.pattern", ConfigType::text, "{}",

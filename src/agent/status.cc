@@ -87,12 +87,20 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves).end_object();
 }
 
+// What a program is part of, where it is part of anything.
+void write_work(Json& json, const wire::Work& work) {
+  if (!work.job.empty()) json.member("job", work.job);
+  if (!work.step.empty()) json.member("step", work.step);
+  if (!work.cgroup.empty()) json.member("cgroup", work.cgroup);
+}
+
 void write_channels(Json& json, const AgentStatus& status) {
   json.key("channels").begin_list();
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     const channel::AgentEndCounters& counters = channel.counters;
     json.begin_object().member("number", channel.number).member("program", channel.client.program);
     json.member("user", channel.client.user).member("pid", channel.client.pid);
+    write_work(json, channel.client.work);
     json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
     json.member("staged", channel.traits.staged)
         .member("reason", channel.traits.reason)
@@ -140,6 +148,7 @@ void write_sampled(Json& json, const AgentStatus& status) {
   json.key("sampled").begin_list();
   for (const Sampled& each : status.sampled) {
     json.begin_object().member("name", each.producer).member("way", way_name(each.way)).member("where", each.where);
+    write_work(json, each.work);
     json.member("fresh", each.fresh).member("age_s", seconds(each.age_ns)).member("trouble", each.trouble);
     json.member("samples", each.samples).member("failed", each.failed).member("wait_s", seconds(static_cast<std::int64_t>(each.wait_ns)));
     json.member("cpu_s", seconds(static_cast<std::int64_t>(each.host_cpu_ns))).member("missing", each.missing);

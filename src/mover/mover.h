@@ -18,6 +18,7 @@
 #include "frame/plan.h"
 #include "mover/agent_serialise.h"
 #include "mover/effects.h"
+#include "wire/control.h"
 
 namespace offpath::mover {
 
@@ -70,6 +71,7 @@ struct Client {
   std::string program;
   uid_t user = 0;
   std::int64_t pid = 0;
+  wire::Work work{};  // what it is part of: labels
 };
 
 class Mover {

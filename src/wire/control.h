@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 4;
+inline constexpr std::uint16_t protocol_version = 5;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -67,6 +67,13 @@ inline constexpr std::size_t proof_bytes = 32;  // HMAC-SHA256
 using Nonce = std::array<std::byte, nonce_bytes>;
 using Proof = std::array<std::byte, proof_bytes>;
 
+// What a program is part of, for labels (link/work.h). Each is empty where there is none.
+inline constexpr std::size_t job_bytes_max = 63, cgroup_bytes_max = 1023;
+struct Work {
+  std::string job, step;  // Slurm's
+  std::string cgroup;     // its path
+};
+
 struct Hello {
   std::uint16_t version = protocol_version;
   ChannelLayout layout;
@@ -78,6 +85,7 @@ struct Hello {
   std::int64_t pid = 0;  // as the host sees itself; only shown
   Nonce nonce{};
   std::string name;  // at most 255 bytes
+  Work work{};       // as the program sees it
 };
 
 // Between machines: after how long without an answer each side takes the other for gone.

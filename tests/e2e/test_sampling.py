@@ -8,11 +8,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import offpath
+import pytest
 from agent_process import agent, find_program, run_agent, until
 from test_agent_status import parse_metrics
 
@@ -249,6 +251,77 @@ def test_gauges_of_a_program(tmp_path: Path) -> None:
                 raise AssertionError("two gauges of one name")
             except offpath.errors.SchemaError as error:
                 assert "twice" in str(error)
+
+
+# A program with one gauge, until its input ends.
+OF_A_JOB = """
+import sys, offpath
+with offpath.connect(sys.argv[1], key_file=sys.argv[2]) as session, session.gauges("solver", ["residual"]) as gauges:
+    gauges["residual"] = 0.5
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def program_of_a_job(address: str, key: Path, before: Callable[[], None] | None = None) -> Iterator[None]:
+    """It says that it is step 2 of job 4711; `before` runs in its process first."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", OF_A_JOB, address, str(key)],
+        env={**os.environ, "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "2"}, stdin=subprocess.PIPE, preexec_fn=before,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        program.communicate(timeout=30)
+
+
+def labels_of_residual(a) -> list[dict[str, str]]:
+    found = openmetrics(a).get("offpath_program_residual", {})
+    return [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in found]
+
+
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_gauges_have_the_job_and_step_of_their_program(tmp_path: Path, transport: str) -> None:
+    key = key_in(tmp_path)
+    path = agent_configuration(tmp_path, f'[security]\nkey_file = "{key}"')
+    listen = ["--listen", "tcp:127.0.0.1:0"] if transport == "tcp" else []
+    with agent(tmp_path, "--config", str(path), *listen) as a:
+        with program_of_a_job(a.ready["address"], key):
+            assert until(lambda: len(labels_of_residual(a)) == 1)
+            [labels] = labels_of_residual(a)
+            assert (labels["job"], labels["step"]) == ("4711", "2")
+            assert list(openmetrics(a)["offpath_job_programs"]) == ['job="4711",step="2"']
+            [channel] = a.status()["channels"]
+            assert (channel["job"], channel["step"]) == ("4711", "2")
+        assert until(lambda: "offpath_job_programs" not in openmetrics(a))
+
+
+def own_cgroup_directory() -> Path | None:
+    """Of this process, where groups can be made: of version 1 the memory controller's."""
+    for root in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+        if os.access(root / "cgroup.procs", os.W_OK):
+            return root
+    return None
+
+
+def test_of_a_program_in_slurms_cgroup_that_says_job_and_step(tmp_path: Path) -> None:
+    root = own_cgroup_directory()
+    if root is None:
+        pytest.skip("no cgroup can be made here")
+    slurm = root / f"slurm-test-{os.getpid()}"
+    step = slurm / "job_77" / "step_batch"
+    step.mkdir(parents=True)
+    try:
+        with agent(tmp_path, "--config", str(agent_configuration(tmp_path, ""))) as a:
+            enter = lambda: (step / "cgroup.procs").write_text(str(os.getpid()))  # noqa: E731
+            with program_of_a_job(a.ready["address"], key_in(tmp_path), enter):
+                assert until(lambda: len(labels_of_residual(a)) == 1)
+                [labels] = labels_of_residual(a)
+                assert (labels["job"], labels["step"]) == ("77", "batch"), "the kernel's word counts"
+                assert labels["cgroup"].endswith(f"{slurm.name}/job_77/step_batch")
+    finally:
+        for directory in (step, step.parent, slurm):
+            directory.rmdir()
 
 
 def test_a_sampler_writes_to_memory_that_the_agent_reads(tmp_path: Path) -> None:

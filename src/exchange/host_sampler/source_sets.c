@@ -171,6 +171,7 @@ static bool walk_matches(struct walk* walk, size_t length, const char* piece, co
     }
   }
   close(directory);
+  if (count == 0) walk->sources->empty_directory = true;
   if (!fits) return ofs_wrong(walk->sources, "too many files match, at", walk->path);
   for (uint32_t i = 0; i < count; ++i) {
     const size_t name_length = strlen(names[i]);
@@ -216,6 +217,7 @@ bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found fou
   walk.sources = sources;
   walk.found = found;
   walk.context = context;
+  sources->empty_directory = false;
   walk.root = strlen(sources->root);
   if (walk.root >= PATH_BYTES) return ofs_wrong(sources, "this path is too long:", sources->root);
   memcpy(walk.path, sources->root, walk.root);

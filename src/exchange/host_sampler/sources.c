@@ -224,7 +224,8 @@ bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_option
   if (strchr(path, '*') == NULL) return add_own_fields(sources, source_of(sources, path), &own, NULL);
   const uint32_t before = sources->field_count;
   if (!ofs_each_match(sources, path, add_matching_file, &own)) return false;
-  return sources->field_count != before || ofs_wrong(sources, "no file matches", path);
+  // Directories of jobs come and go; what lies nowhere is a mistake.
+  return sources->field_count != before || sources->empty_directory || ofs_wrong(sources, "no file matches", path);
 }
 
 // ---- reading

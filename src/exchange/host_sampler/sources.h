@@ -78,6 +78,7 @@ struct ofs_sources {
   uint64_t reads, failures;  // of files; fields that were no numbers are missing, and no failure
   char* buffer;              // OFS_FILE_BYTES
   char *memory, *memory_end;
+  bool empty_directory;  // of ofs_each_match: a * met a directory in which nothing is called so
   char why[256];  // what was wrong at the last failing call
 };
 

@@ -189,6 +189,24 @@ TEST(SamplerSources, WhatIsWrongIsSaidAtTheStart) {
   EXPECT_NE(why(file_source("/a/*", "f")).find("two fields"), std::string::npos);
 }
 
+TEST(SamplerSources, FilesOfJobsAreToldApartByThem) {
+  const TestDirectory directory;
+  directory.write("/cgroup/slurmstepd.scope/cgroup.procs", "1\n");
+  ofs_source_options options = file_source("/cgroup/slurmstepd.scope/job_*/memory.current", "job_memory");
+  options.label = "job";
+  TestSources before(directory.path());
+  EXPECT_TRUE(ofs_sources_add(&before.all, &options)) << "no job is there yet: " << before.all.why;
+  EXPECT_EQ(before.all.field_count, 0u);
+  directory.write("/cgroup/slurmstepd.scope/job_4711/memory.current", "4096\n");
+  TestSources sources(directory.path());
+  ASSERT_TRUE(ofs_sources_add(&sources.all, &options)) << sources.all.why;
+  ofs_sources_read(&sources.all, 0);
+  EXPECT_EQ(sources.u64("job_memory{job=\"4711\"}"), 4096u);
+  options.file = "/cgroup/slurmstepd.scope/job_*/memory.curent";
+  TestSources wrong(directory.path());
+  EXPECT_FALSE(ofs_sources_add(&wrong.all, &options));
+}
+
 TEST(SamplerSources, NamesOfFilesCannotBreakOutOfALabel) {
   const TestDirectory directory;
   directory.write("/d/a\"} 1\nb\\/x", "1\n");
