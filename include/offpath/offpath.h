@@ -476,6 +476,106 @@ typedef int (*ofp_on_view)(void *user, ofp_exchange *exchange, const ofp_view *v
 OFP_API int ofp_exchange_run(ofp_exchange *exchange, ofp_compute_local compute_local, ofp_on_view on_view, void *user, int64_t wait_ns,
                              ofp_error *error);
 
+/* ---- tasks -----------------------------------------------------------------------------------
+ *
+ * A function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a worker runs the function,
+ * the agent pushes the outputs and says that it is done (docs/task.md). Meanwhile this program goes on.
+ *
+ *     ofp_tasks *tasks;
+ *     ofp_tasks_options options = {.struct_bytes = sizeof options, .lane = rank, .lanes = ranks};
+ *     ofp_tasks_open(channel, &options, &tasks, &error);
+ *     ofp_task_input in[] = {{.name = "x", .data = x, .bytes = n * 24}};
+ *     ofp_task_output out[] = {{.name = "f", .data = ofp_segment_data(forces), .bytes = n * 24}};
+ *     ofp_task_request request = {.struct_bytes = sizeof request, .function = "md/force", .inputs = in, .inputs_count = 1,
+ *                                 .outputs = out, .outputs_count = 1};
+ *     ofp_task *task;
+ *     ofp_task_submit(tasks, &request, &task, &error);
+ *     ofp_task_wait_pulled(task, OFP_FOREVER, &error);   // x is mine again
+ *     ... compute on something else ...
+ *     ofp_task_wait(task, OFP_FOREVER, &error);          // f is there
+ *     ofp_task_free(task);
+ */
+
+typedef struct ofp_tasks ofp_tasks; /* a session: what this program's tasks have in common. Usable by several threads */
+typedef struct ofp_task ofp_task;   /* one of them; used by one thread at a time */
+
+typedef struct ofp_task_plugin {
+  const char *name;
+  const char *path; /* of the shared object, on this machine */
+} ofp_task_plugin;
+
+typedef struct ofp_tasks_options {
+  uint32_t struct_bytes;
+  uint32_t lane, lanes;           /* tasks of a lane run in the order they were submitted, lane i on worker i (modulo the workers there are)
+                                     of a plug-in: its static variables are state. lanes 0: any order, any worker */
+  uint32_t tasks_max;             /* under way at a time; 0: 64 */
+  const ofp_task_plugin *plugins; /* whose functions this program can run itself (ofp_task_run, or without a channel) */
+  uint32_t plugins_count;
+  uint32_t zero;
+} ofp_tasks_options;
+
+/* `channel` NULL: functions run in this program, when they are waited for. */
+OFP_API int ofp_tasks_open(ofp_channel *channel, const ofp_tasks_options *options, ofp_tasks **tasks, ofp_error *error);
+/* Tasks that are under way are cancelled; what stayed on the agent is gone. Before ofp_close. */
+OFP_API void ofp_tasks_close(ofp_tasks *tasks);
+
+typedef struct ofp_task_input {
+  const char *name;
+  const void *data;        /* announced when it is not. NULL, with a version: it has to be on the agent as that version */
+  uint64_t bytes;
+  uint64_t version;        /* not 0: it stays on the agent, and is not pulled where this very version is there already */
+  uint64_t changed_from;   /* not 0: where the agent has that version, the next two say what of it differs, and that alone is pulled */
+  uint64_t changed_at, changed_bytes;
+} ofp_task_input;
+
+typedef struct ofp_task_output {
+  const char *name;
+  void *data;              /* in memory of ofp_alloc. NULL: it is not pushed */
+  uint64_t bytes;          /* at most; the function says how many */
+  uint64_t version;        /* not 0: it stays on the agent as an input of that name and version */
+} ofp_task_output;
+
+typedef struct ofp_task_request {
+  uint32_t struct_bytes;
+  uint32_t flags;          /* 0 */
+  const char *function;    /* "plug-in/function", the plug-in as the agent's configuration names it */
+  const void *arguments;   /* copied; at most 32 KiB */
+  uint64_t arguments_bytes;
+  const ofp_task_input *inputs;
+  const ofp_task_output *outputs;
+  uint32_t inputs_count, outputs_count;  /* at most 128 each */
+  ofp_task *const *after;  /* tasks of the same channel: this one is begun (its inputs pulled) when they have ended well. When one of
+                              them fails, this one does: OFP_CANCELLED, with its name and reason */
+  uint32_t after_count;    /* at most 64 */
+  uint32_t zero;
+  int64_t wait_ns;         /* for all of it; then it is over with OFP_TIMEOUT. 0 or OFP_FOREVER: the plug-in's time */
+} ofp_task_request;
+
+/* Stores a request, and returns. Until the inputs are pulled they must not change; until the task is over the outputs are the
+ * agent's. OFP_WOULD_BLOCK: `tasks_max` are under way, or the ring is full. */
+OFP_API int ofp_task_submit(ofp_tasks *tasks, const ofp_task_request *request, ofp_task **task, ofp_error *error);
+/* OFP_OK: it has ended well, and its outputs are there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks at this program's
+ * memory). Anything else is how it has failed; OFP_PEER_LOST: its agent is gone. May be asked again. */
+OFP_API int ofp_task_wait(ofp_task *task, int64_t wait_ns, ofp_error *error);
+/* The same, for its inputs: OFP_OK, they are this program's again. */
+OFP_API int ofp_task_wait_pulled(ofp_task *task, int64_t wait_ns, ofp_error *error);
+/* It ends soon, with OFP_CANCELLED; or well, if it was pushing already. A function that does not return when it is asked to is killed. */
+OFP_API int ofp_task_cancel(ofp_task *task, ofp_error *error);
+/* Cancels it if it is not over. Its outputs may be written to until ofp_tasks_close. */
+OFP_API void ofp_task_free(ofp_task *task);
+
+typedef struct ofp_task_info {
+  uint32_t struct_bytes;
+  uint32_t here;           /* this program ran it itself */
+  uint64_t worker;         /* tells workers' processes apart: another number than before, and static variables have begun anew */
+  int64_t pulled_ns, queued_ns, ran_ns, pushed_ns; /* how long inputs, waiting, function and outputs took, on the agent */
+  uint64_t pulled_bytes, pushed_bytes;
+} ofp_task_info;
+/* Of a task that has ended well; OFP_WOULD_BLOCK before. */
+OFP_API int ofp_task_info_get(ofp_task *task, ofp_task_info *info, ofp_error *error);
+/* What the function has made of output `index`. */
+OFP_API int ofp_task_output_bytes(ofp_task *task, uint32_t index, uint64_t *bytes, ofp_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -75,6 +75,7 @@ void bind_channel(nb::module_& module);
 void bind_exchange(nb::module_& module);
 void bind_stream(nb::module_& module);
 void bind_gauges(nb::module_& module);
+void bind_tasks(nb::module_& module);
 ChannelHandle handle_of(nb::handle channel);
 
 }  // namespace offpath::python

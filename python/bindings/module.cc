@@ -37,4 +37,5 @@ NB_MODULE(_native, module) {
   bind_stream(module);
   bind_gauges(module);
   bind_exchange(module);
+  bind_tasks(module);
 }

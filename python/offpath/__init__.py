@@ -17,12 +17,13 @@ from .gauges import Gauge, Gauges
 from .pool import Entry, Frame, Pool
 from .session import Announcement, Info, Segment, Session, connect
 from .stream import Stream, Ticket
+from .tasks import Input, Output, Task, Tasks
 from .tracks import Tracks
 
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Pool", "Segment",
-    "Session", "Stream", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
+    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Input", "Output",
+    "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
     *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

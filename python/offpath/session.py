@@ -15,6 +15,7 @@ from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
 from .stream import BYTES_AS_THEY_ARE, Stream
+from .tasks import Tasks
 from .tracks import Tracks
 from .waiters import Waiters
 from .wants import Wants
@@ -167,6 +168,14 @@ class Session:
         """
         return Exchange(self, name, publish=publish, fields=fields, record_bytes_max=record_bytes_max,
                         view_bytes_max=view_bytes_max)  # fmt: skip
+
+    def tasks(self, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64) -> Tasks:
+        """Functions of the agent's plug-ins over this program's memory (docs/task.md).
+
+        ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default in
+        any order, on any worker. ``tasks_max``: under way at a time.
+        """
+        return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max)
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

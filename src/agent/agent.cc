@@ -301,6 +301,7 @@ void Agent::publish(TimeNs now) {
   status->sifts = dispatcher_->sifts().pools();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
+  status->tasks = dispatcher_->tasks().counters();
   status->exchanges = dispatcher_->exchanges().status(now);
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});

@@ -57,6 +57,8 @@ bool is_of_queries(const Entry& request) noexcept {
 
 bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange; }
 
+bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
+
 constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
 
 DispatcherOptions with_limits(DispatcherOptions options) {
@@ -79,6 +81,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
+      tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock),
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {}
@@ -93,6 +96,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   pools_.on_channel_open(number, client.user);
   sifts_.on_channel_open(number, client.user);
   queries_.on_channel_open(number, client.user);
+  tasks_.on_channel_open(number, client.user);
   exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid, client.user,
@@ -143,6 +147,10 @@ bool Dispatcher::poll(TimeNs now) {
     computes_.on_time(now, effects_);
     did = true;
   }
+  if (tasks_.next_deadline() <= now) {
+    tasks_.on_time(now, effects_);
+    did = true;
+  }
   if (gauges_.next_deadline() <= now) {
     channel::Effects effects;
     gauges_.on_time(now, effects);
@@ -190,7 +198,7 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(),
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(), tasks_.next_deadline(),
                    gauges_.next_deadline()});
 }
 
@@ -209,7 +217,8 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
     exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
     return carry_out(effects);
   }
-  if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
+  if (is_of_tasks(kind)) tasks_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
   else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
@@ -237,7 +246,8 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     exchanges_.on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
   }
-  if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  if (service == Service::task) tasks_.on_transfer(token, status, now, effects_);
+  else if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);
   else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
   else pools_.on_transfer(token, std::move(status), now, effects_);
@@ -274,6 +284,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
+  tasks_.on_channel_closed(channel.number(), effects_);
   exchange::ServiceEffects left;
   exchanges_.on_channel_closed(channel.number(), now, left);
   carry_out(left);
@@ -410,13 +421,18 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
 void Dispatcher::call_function(mover::CallEffect& effect, TimeNs now) {
   const auto done = [this, token = effect.token](Result<plugin::Outputs> outcome, TimeNs at) {
     calling_.erase(token);
-    computes_.on_called(token, std::move(outcome), at, effects_);
+    on_called(token, std::move(outcome), at);
     carry_out(at);
   };
   Result<plugin::CallNumber> called = fail(Error::not_found, "there are no plug-ins here");
   if (functions_.call) called = functions_.call(std::move(*effect.call), now, done);
   if (called) calling_.emplace(effect.token, *called);
-  else computes_.on_called(effect.token, tl::unexpected(std::move(called).error()), now, effects_);
+  else on_called(effect.token, tl::unexpected(std::move(called).error()), now);
+}
+
+void Dispatcher::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now) {
+  if (mover::service_of(token) == Service::task) tasks_.on_called(token, std::move(outcome), now, effects_);
+  else computes_.on_called(token, std::move(outcome), now, effects_);
 }
 
 // ---- asked otherwise
@@ -520,7 +536,8 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             std::visit(Overloaded{[&](const wire::Opened& m) { end->reply(ReplyKind::opened, reply.ticket, m); },
                                   [&](const wire::Probed& m) { end->reply(ReplyKind::probed, reply.ticket, m); },
                                   [&](const wire::Got& m) { end->reply(ReplyKind::got, reply.ticket, m); },
-                                  [&](const wire::Done& m) { end->reply(ReplyKind::done, reply.ticket, m); }},
+                                  [&](const wire::Done& m) { end->reply(ReplyKind::done, reply.ticket, m); },
+                                  [&](const wire::TaskDone& m) { end->reply(ReplyKind::task_done, reply.ticket, m); }},
                        reply.message);
           },
           [this](const mover::ListedEffect& listed) {

@@ -23,6 +23,7 @@
 #include "pool/query_service.h"
 #include "sift/sift_service.h"
 #include "sift/track_queries.h"
+#include "task/task_service.h"
 
 namespace offpath::agent {
 
@@ -33,6 +34,7 @@ struct DispatcherOptions {
   pool::QueryService::Limits queries;
   sift::SiftServiceOptions sifts;
   pool::ComputeService::Limits computes;
+  task::TaskService::Limits tasks;
   channel::AgentEndOptions channels;
   TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
@@ -111,6 +113,7 @@ class Dispatcher final : public channel::AgentEvents {
   [[nodiscard]] const sift::SiftService& sifts() const noexcept { return sifts_; }
   [[nodiscard]] const pool::QueryService& queries() const noexcept { return queries_; }
   [[nodiscard]] const pool::ComputeService& computes() const noexcept { return computes_; }
+  [[nodiscard]] const task::TaskService& tasks() const noexcept { return tasks_; }
   [[nodiscard]] const exchange::Gauges& gauges() const noexcept { return gauges_; }
   [[nodiscard]] const exchange::ExchangeService& exchanges() const noexcept { return exchanges_; }
   [[nodiscard]] exchange::ExchangeService& exchanges() noexcept { return exchanges_; }
@@ -159,6 +162,7 @@ class Dispatcher final : public channel::AgentEvents {
   void on_stored(std::uint64_t token, Status status, TimeNs now);
   void ask_member(mover::AskEffect& ask);
   void call_function(mover::CallEffect& effect, TimeNs now);
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now);
   void on_change(const group::Change& change, TimeNs now);
   void carry_out(const channel::Effects& effects, mover::Service service);
   void carry_out(exchange::ServiceEffects& effects);
@@ -175,6 +179,7 @@ class Dispatcher final : public channel::AgentEvents {
   sift::TrackQueries track_queries_{pools_, sifts_};
   pool::QueryService queries_;
   pool::ComputeService computes_;
+  task::TaskService tasks_;
   exchange::ExchangeService exchanges_;
   Stores stores_{pools_, sifts_};
   mover::Mover mover_;

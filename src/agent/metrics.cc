@@ -304,6 +304,25 @@ void add_computes(Families& families, const AgentStatus& status) {
   }
 }
 
+void add_tasks(Families& families, const AgentStatus& status) {
+  const task::TaskCounters& tasks = status.tasks;
+  families.counter("tasks_total", "Tasks that programs asked for.", tasks.asked);
+  families.counter("task_failures_total", "Of these, those that did not end well.", tasks.failed);
+  families.counter("task_cancelled_total", "Of these, those that were cancelled.", tasks.cancelled);
+  families.counter("task_pulled_bytes_total", "Bytes of inputs that were pulled.", tasks.pulled_bytes);
+  families.counter("task_pushed_bytes_total", "Bytes of outputs that were pushed.", tasks.pushed_bytes);
+  families.counter("task_resident_hits_total", "Inputs that were here already.", tasks.resident_hits);
+  families.counter("task_resident_parts_total", "Inputs of which only what had changed was pulled.", tasks.resident_parts);
+  const std::string steps = "Time of tasks by step: inputs pulled, waiting, the function, outputs pushed.";
+  const std::pair<const char*, TimeNs> times[] = {
+      {"pull", tasks.pulling_ns}, {"queue", tasks.queued_ns}, {"run", tasks.running_ns}, {"push", tasks.pushing_ns}};
+  for (const auto& [step, time] : times) families.counter("task_seconds_total", steps, seconds(time), {{"step", step}});
+  families.gauge("task_sessions", "Sessions of tasks.", tasks.sessions);
+  families.gauge("tasks_waiting", "Tasks that wait for inputs, for others or for a worker's turn.", tasks.waiting);
+  families.gauge("tasks_running", "Tasks whose function was called.", tasks.running);
+  families.gauge("task_resident_bytes", "Bytes that stay here between tasks.", tasks.resident_bytes);
+}
+
 void add_plugins(Families& families, const AgentStatus& status) {
   for (const plugin::PluginStatus& each : status.plugins) {
     const plugin::PluginCounters& counters = each.counters;
@@ -338,6 +357,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_queries(families, status);
   add_sifts(families, status);
   add_computes(families, status);
+  add_tasks(families, status);
   add_exchanges(families, status);
   add_plugins(families, status);
   add_sampled(families, status);

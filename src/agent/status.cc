@@ -213,6 +213,17 @@ void write_plugins(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+void write_tasks(Json& json, const AgentStatus& status) {
+  const task::TaskCounters& tasks = status.tasks;
+  json.key("tasks").begin_object().member("sessions", tasks.sessions).member("asked", tasks.asked).member("done", tasks.done);
+  json.member("failed", tasks.failed).member("cancelled", tasks.cancelled).member("waiting", tasks.waiting).member("running", tasks.running);
+  json.member("pulled_bytes", tasks.pulled_bytes).member("pushed_bytes", tasks.pushed_bytes).member("resident_bytes", tasks.resident_bytes);
+  json.member("resident_hits", tasks.resident_hits).member("resident_parts", tasks.resident_parts);
+  const auto seconds = [](TimeNs time) { return static_cast<double>(time) / second_ns; };
+  json.member("pulling_s", seconds(tasks.pulling_ns)).member("queued_s", seconds(tasks.queued_ns));
+  json.member("running_s", seconds(tasks.running_ns)).member("pushing_s", seconds(tasks.pushing_ns)).end_object();
+}
+
 void write_computes(Json& json, const AgentStatus& status) {
   const pool::ComputeCounters& computes = status.computes;
   json.key("computes").begin_object().member("asked", computes.asked).member("failed", computes.failed).member("calls", computes.calls);
@@ -404,6 +415,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_alarms(json, status);
   write_sampled(json, status);
   write_computes(json, status);
+  write_tasks(json, status);
   return json.end_object().text() + "\n";
 }
 

@@ -19,6 +19,7 @@
 #include "pool/compute_service.h"
 #include "pool/query_service.h"
 #include "sift/sift_service.h"
+#include "task/task_service.h"
 
 namespace offpath::agent {
 
@@ -69,6 +70,7 @@ struct AgentStatus {
   std::vector<sift::SiftService::PoolStatus> sifts;
   pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
+  task::TaskCounters tasks;
   std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
   std::vector<plugin::PluginStatus> plugins;

@@ -43,7 +43,7 @@ struct LineEffect {
   std::uint64_t value;
 };
 
-using ReplyMessage = std::variant<wire::Opened, wire::Probed, wire::Got, wire::Done>;
+using ReplyMessage = std::variant<wire::Opened, wire::Probed, wire::Got, wire::Done, wire::TaskDone>;
 
 struct ReplyEffect {
   ChannelNumber channel;
@@ -124,7 +124,7 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8, disk = 9, gauges = 11, exchange = 16 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8, disk = 9, gauges = 11, exchange = 16, task = 17 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

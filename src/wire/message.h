@@ -64,6 +64,11 @@ enum class EntryKind : std::uint8_t {
   exchange_grant = 51,
   exchange_close = 52,
   peer_exchange = 53,
+  task_open = 64,
+  task_run = 65,
+  task_wait = 66,
+  task_cancel = 67,
+  task_close = 68,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -73,6 +78,7 @@ enum class ReplyKind : std::uint8_t {
   got = 4,
   listed = 5,
   done = 6,
+  task_done = 7,
 };
 
 inline constexpr std::size_t key_bytes_max = 255;
@@ -548,6 +554,72 @@ struct Done {
   std::uint64_t value;
 };
 
+// Tasks (docs/task.md): functions over the program's own memory. A session is opened with words of memory of the program's own,
+// one for each task under way. Done: the number that later requests name it by.
+inline constexpr std::uint64_t task_line_bytes = 64;  // the first word of each is the agent's: the ticket whose inputs have been pulled
+inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
+inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;
+inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64;
+
+struct TaskOpen {
+  std::uint32_t lane;   // which of `lanes`; its tasks run in order, on the worker that stands for it. task_any_lane: on any, as they get ready
+  std::uint32_t lanes;
+  BufferRef lines;      // in a segment
+};
+
+// An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if it is
+// still there. Where only a part differs from `changed_from`, another version, that part alone is pulled onto it.
+struct TaskInput {
+  BufferRef source;          // no bytes: it has to be there
+  std::uint64_t bytes;       // of the input
+  std::uint64_t version;     // 0: for this task alone
+  std::uint64_t changed_from;  // 0: not said
+  std::uint64_t changed_at, changed_bytes;
+  std::string_view name;
+};
+
+// An output, of at most `bytes`. With a version it stays as an input for later tasks.
+struct TaskOutput {
+  BufferRef target;  // in a segment. No bytes: it is not pushed
+  std::uint64_t bytes;
+  std::uint64_t version;
+  std::string_view name;
+};
+
+// Answered by TaskDone. Its inputs have been pulled when word `line` says its ticket; that is not said of one that fails before.
+struct TaskRun {
+  std::uint64_t session;
+  std::uint32_t line;
+  std::int64_t wait_ns;  // for all of it; 0: the plug-in's time counts
+  std::string_view plugin, function;
+  std::vector<std::uint64_t> after;  // tickets of this channel's tasks
+  std::vector<TaskInput> inputs;
+  std::vector<TaskOutput> outputs;
+  Bytes arguments;
+};
+
+// Done when the inputs of that task have been pulled, or it has ended.
+struct TaskWait {
+  std::uint64_t ticket;
+};
+
+// The task is answered all the same: cancelled, if it was not pushing yet. This has no answer of its own.
+struct TaskCancel {
+  std::uint64_t ticket;
+};
+
+// Its tasks are cancelled, and what was kept is gone. Done.
+struct TaskClose {
+  std::uint64_t session;
+};
+
+struct TaskDone {
+  std::uint64_t worker;  // tells processes apart: static variables of functions live as long as it stays the same
+  std::int64_t pulled_ns, queued_ns, ran_ns, pushed_ns;  // how long each took; queued: until a worker began with it
+  std::uint64_t pulled_bytes;
+  std::vector<std::uint64_t> output_bytes;  // in the order of the request
+};
+
 // What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
 [[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
 
@@ -559,7 +631,8 @@ struct Done {
   X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) \
   X(PeerQuery) X(PeerQueryNext) X(PeerCancel) \
   X(GaugesOpen) X(GaugesClose) \
-  X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange)
+  X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange) \
+  X(TaskOpen) X(TaskRun) X(TaskWait) X(TaskCancel) X(TaskClose) X(TaskDone)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

@@ -1,0 +1,184 @@
+// ofp_tasks_*: the package's tasks.py makes something pleasant of it.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "calls.h"
+
+namespace offpath::python {
+namespace {
+
+// name, buffer or None, bytes, version, changed_from, changed_at, changed_bytes
+using GivenInput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+// name, buffer or None, bytes, version
+using GivenOutput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t>;
+
+class Task {
+ public:
+  Task(ChannelHandle channel, ofp_task* task, std::vector<Exported> memory) : channel_(std::move(channel)), task_(task), memory_(std::move(memory)) {}
+  Task(Task&& other) noexcept : channel_(std::move(other.channel_)), task_(std::exchange(other.task_, nullptr)), memory_(std::move(other.memory_)) {}
+  Task& operator=(Task&&) = delete;
+  ~Task() {
+    const nb::gil_scoped_release release;
+    ofp_task_free(task_);
+  }
+  [[nodiscard]] ofp_task* get() const { return task_; }
+
+  // False: not until then.
+  [[nodiscard]] bool wait(const Seconds& timeout) const { return waited(timeout, ofp_task_wait); }
+  [[nodiscard]] bool wait_pulled(const Seconds& timeout) const { return waited(timeout, ofp_task_wait_pulled); }
+  void cancel() const {
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_task_cancel(task_, &error);
+    }
+    check(code, error);
+  }
+  [[nodiscard]] nb::dict info() const {
+    ofp_task_info info{};
+    info.struct_bytes = sizeof info;
+    ofp_error error{};
+    check(ofp_task_info_get(task_, &info, &error), error);
+    nb::dict told;
+    told["here"] = info.here != 0;
+    told["worker"] = info.worker;
+    told["pulled_ns"] = info.pulled_ns;
+    told["queued_ns"] = info.queued_ns;
+    told["ran_ns"] = info.ran_ns;
+    told["pushed_ns"] = info.pushed_ns;
+    told["pulled_bytes"] = info.pulled_bytes;
+    told["pushed_bytes"] = info.pushed_bytes;
+    return told;
+  }
+  [[nodiscard]] std::uint64_t output_bytes(std::uint32_t index) const {
+    std::uint64_t bytes = 0;
+    ofp_error error{};
+    check(ofp_task_output_bytes(task_, index, &bytes, &error), error);
+    return bytes;
+  }
+
+ private:
+  // In slices, so that signals are seen. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
+  [[nodiscard]] bool waited(const Seconds& timeout, int (*call)(ofp_task*, std::int64_t, ofp_error*)) const {
+    constexpr std::int64_t slice_ns = 50'000'000;
+    std::int64_t left_ns = wait_ns_of(timeout);
+    while (true) {
+      const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
+      ofp_error error{};
+      int code = 0;
+      {
+        const nb::gil_scoped_release release;
+        code = call(task_, now_ns, &error);
+      }
+      if (code == OFP_OK) return true;
+      if (code != OFP_WOULD_BLOCK) check(code, error);
+      if (left_ns >= 0) left_ns -= now_ns;
+      if (left_ns == 0) return false;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  ChannelHandle channel_;
+  ofp_task* task_;
+  std::vector<Exported> memory_;  // stays as long as the task may be read from or written to
+};
+
+class Tasks {
+ public:
+  Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max, const std::vector<std::tuple<std::string, std::string>>& plugins)
+      : channel_(channel.is_none() ? nullptr : handle_of(channel)) {
+    std::vector<ofp_task_plugin> given;
+    for (const auto& [name, path] : plugins) given.push_back({name.c_str(), path.c_str()});
+    ofp_tasks_options options{};
+    options.struct_bytes = sizeof options;
+    options.lane = lane;
+    options.lanes = lanes;
+    options.tasks_max = tasks_max;
+    options.plugins = given.data();
+    options.plugins_count = static_cast<std::uint32_t>(given.size());
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_tasks_open(channel_.get(), &options, &tasks_, &error);
+    }
+    check(code, error);
+  }
+  Tasks(const Tasks&) = delete;
+  Tasks& operator=(const Tasks&) = delete;
+  ~Tasks() { close(); }
+
+  [[nodiscard]] Task submit(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
+                            const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
+    if (tasks_ == nullptr) fail(OFP_CLOSED, "this session of tasks is closed");
+    std::vector<Exported> memory;
+    std::vector<ofp_task_input> given;
+    for (const auto& [name, buffer, bytes, version, changed_from, changed_at, changed_bytes] : inputs) {
+      ofp_task_input& input = given.emplace_back(ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
+      if (buffer.is_none()) continue;
+      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS).view();
+      input.data = view.buf;
+      input.bytes = static_cast<std::uint64_t>(view.len);
+    }
+    std::vector<ofp_task_output> made;
+    for (const auto& [name, buffer, bytes, version] : outputs) {
+      ofp_task_output& output = made.emplace_back(ofp_task_output{name.c_str(), nullptr, bytes, version});
+      if (buffer.is_none()) continue;
+      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE).view();
+      output.data = view.buf;
+      output.bytes = static_cast<std::uint64_t>(view.len);
+    }
+    std::vector<ofp_task*> before;
+    for (const nb::handle task : after) before.push_back(nb::cast<Task&>(task).get());
+    ofp_task_request request{};
+    request.struct_bytes = sizeof request;
+    request.function = function.c_str();
+    request.arguments = arguments.c_str();
+    request.arguments_bytes = arguments.size();
+    request.inputs = given.data();
+    request.outputs = made.data();
+    request.inputs_count = static_cast<std::uint32_t>(given.size());
+    request.outputs_count = static_cast<std::uint32_t>(made.size());
+    request.after = before.data();
+    request.after_count = static_cast<std::uint32_t>(before.size());
+    request.wait_ns = wait_ns_of(timeout);
+    ofp_task* task = nullptr;
+    ofp_error error{};
+    check(ofp_task_submit(tasks_, &request, &task, &error), error);
+    return {channel_, task, std::move(memory)};
+  }
+  void close() {
+    ofp_tasks* tasks = std::exchange(tasks_, nullptr);
+    const nb::gil_scoped_release release;
+    ofp_tasks_close(tasks);
+  }
+
+ private:
+  ChannelHandle channel_;
+  ofp_tasks* tasks_ = nullptr;
+};
+
+}  // namespace
+
+void bind_tasks(nb::module_& module) {
+  nb::class_<Task>(module, "Task")
+      .def("wait", &Task::wait, nb::arg("timeout").none())
+      .def("wait_pulled", &Task::wait_pulled, nb::arg("timeout").none())
+      .def("cancel", &Task::cancel)
+      .def("info", &Task::info)
+      .def("output_bytes", &Task::output_bytes, nb::arg("index"));
+  nb::class_<Tasks>(module, "Tasks")
+      .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t, const std::vector<std::tuple<std::string, std::string>>&>(),
+           nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"))
+      .def("submit", &Tasks::submit, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
+           nb::arg("timeout").none())
+      .def("close", &Tasks::close);
+}
+
+}  // namespace offpath::python

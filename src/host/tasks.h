@@ -1,0 +1,63 @@
+// Tasks of one session (ofp_tasks): what is under way, and whose word in this program's memory is whose. Read wire::TaskRun first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/connection.h"
+
+namespace offpath::host {
+
+class TaskSession : public std::enable_shared_from_this<TaskSession> {
+ public:
+  // A task that was posted. Filled by whoever takes its reply; the session's lock guards it.
+  struct Posted {
+    std::uint64_t ticket = 0;
+    std::uint32_t line = 0;
+    bool tells = false;  // its line will say that its inputs are pulled
+    std::vector<Staging::Place> staged{};
+    bool over = false;
+    Status outcome{};
+    wire::TaskDone done{};
+  };
+  using PostedPtr = std::shared_ptr<Posted>;
+
+  [[nodiscard]] static Result<std::shared_ptr<TaskSession>> open(ConnectionPtr connection, const ofp_tasks_options& options);
+  void close();
+
+  [[nodiscard]] Result<PostedPtr> submit(const ofp_task_request& request, std::span<const std::uint64_t> after);
+  // Error::would_block: not until then; anything else is the outcome.
+  [[nodiscard]] Status wait(Posted& task, TimeNs deadline);
+  [[nodiscard]] Status wait_pulled(Posted& task, TimeNs deadline);
+  [[nodiscard]] Status cancel(Posted& task);
+  void withdraw(const PostedPtr& task);  // nobody asks for it any more
+
+  [[nodiscard]] const ConnectionPtr& connection() const noexcept { return connection_; }
+
+ private:
+  explicit TaskSession(ConnectionPtr connection) : connection_(std::move(connection)) {}
+  [[nodiscard]] Status compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task, std::vector<std::byte>& payload);
+  [[nodiscard]] Result<wire::BufferRef> name_input(const ofp_task_input& input, std::uint32_t& hint);
+  [[nodiscard]] Result<wire::BufferRef> name_output(const ofp_task_output& output, std::uint32_t& hint);
+  [[nodiscard]] std::uint64_t line_of(const Posted& task) const noexcept;
+  bool settle(Posted& task);
+  void end(Posted& task, Status outcome);
+  void sweep();
+
+  ConnectionPtr connection_;
+  std::uint64_t number_ = 0;
+  wire::RegionId lines_ = 0;
+  MutableBytes lines_memory_;
+  std::mutex mutex_;
+  std::vector<std::uint32_t> free_lines_;
+  std::vector<std::uint32_t> hints_;  // where the inputs and outputs of the task before lay
+  std::vector<PostedPtr> withdrawn_;
+  bool closed_ = false;
+};
+
+}  // namespace offpath::host

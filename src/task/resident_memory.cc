@@ -1,0 +1,39 @@
+#include "task/resident_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace offpath::task {
+
+ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t version, std::uint64_t bytes, std::uint64_t changed_from) const {
+  const auto at = entries_.find(name);
+  if (at == entries_.end() || at->second.memory->bytes != bytes || at->second.memory->state == Memory::State::failed) return {};
+  const Entry& entry = at->second;
+  if (entry.version == version) return {Need::nothing, entry.memory};
+  // What a function made is sealed: nothing can be written to it.
+  if (changed_from == 0 || entry.version != changed_from || entry.memory->made) return {};
+  if (entry.memory.use_count() > 1) return {Need::later, nullptr};
+  return {Need::part, entry.memory};
+}
+
+void ResidentMemory::keep(std::string_view name, std::uint64_t version, MemoryPtr memory) {
+  auto at = entries_.find(name);
+  if (at == entries_.end()) at = entries_.emplace(std::string(name), Entry{}).first;
+  if (at->second.memory) bytes_ -= at->second.memory->bytes;
+  bytes_ += memory->bytes;
+  at->second = {version, std::move(memory)};
+}
+
+void ResidentMemory::drop(const MemoryPtr& memory) {
+  const auto at = std::ranges::find_if(entries_, [&](const auto& each) { return each.second.memory == memory; });
+  if (at == entries_.end()) return;
+  bytes_ -= memory->bytes;
+  entries_.erase(at);
+}
+
+std::uint64_t ResidentMemory::bytes_of(std::string_view name) const {
+  const auto at = entries_.find(name);
+  return at == entries_.end() ? 0 : at->second.memory->bytes;
+}
+
+}  // namespace offpath::task

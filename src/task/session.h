@@ -1,0 +1,83 @@
+// What a program's tasks have in common: their lane, their words in the program's memory, what stays here between them. And one task.
+// Read task_service.h first.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "link/link.h"
+#include "mover/effects.h"
+#include "plugin/call.h"
+#include "task/resident_memory.h"
+
+namespace offpath::task {
+
+struct Input {
+  wire::BufferRef source;
+  std::uint64_t bytes, version, changed_from, changed_at, changed_bytes;
+  std::string name;
+  MemoryPtr memory{};  // once it is being pulled
+};
+
+struct Output {
+  wire::BufferRef target;
+  std::uint64_t bytes_max, version;
+  std::string name;
+  std::uint64_t bytes = 0;  // that the function has made
+};
+
+// Memory of an output, mapped for the time of its push.
+class MappedOutput {
+ public:
+  [[nodiscard]] static Result<MappedOutput> map(int fd, std::uint64_t bytes);
+  MappedOutput(MappedOutput&& other) noexcept;
+  MappedOutput& operator=(MappedOutput&&) = delete;
+  ~MappedOutput();
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+
+ private:
+  MappedOutput(std::byte* data, std::uint64_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  std::byte* data_;
+  std::uint64_t bytes_;
+};
+
+struct Session;
+
+struct Task {
+  enum class State : std::uint8_t { waiting, pulling, ready, calling, pushing, over } state = State::waiting;
+  std::uint64_t number = 0;   // in the order of asking
+  Session* session = nullptr;
+  std::uint64_t ticket = 0;
+  std::uint32_t line = 0;
+  TimeNs deadline = never;
+  std::string plugin, function;
+  std::vector<std::uint64_t> after;  // tickets, of tasks that have not ended
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  std::vector<std::byte> arguments;
+  bool pulled = false;                      // and the program was told
+  std::vector<std::uint64_t> who_waits{};   // for that: tickets
+  TimeNs since = 0;                         // of its state
+  wire::TaskDone times{};
+  plugin::Outputs made{};
+  std::vector<MappedOutput> mapped{};
+
+  [[nodiscard]] std::string name() const { return fmt::format("{}/{}", plugin, function); }
+};
+
+struct Session {
+  std::uint64_t number = 0;
+  mover::ChannelNumber channel = 0;
+  std::uint32_t lane = wire::task_any_lane, lanes = 0;
+  wire::BufferRef lines;
+  ResidentMemory resident;
+  std::vector<std::unique_ptr<Task>> tasks;  // in the order of asking
+  bool dirty = false;                        // something of it may go on
+  [[nodiscard]] bool is_ordered() const noexcept { return lane != wire::task_any_lane; }
+};
+
+}  // namespace offpath::task

@@ -1,0 +1,107 @@
+// Functions over the memory of programs: inputs are pulled, a worker of a plug-in runs the function, outputs are pushed. Read
+// wire::TaskRun and plugin/call.h first. A state machine as the other services; it knows no process.
+//
+//   run ---> waiting ---> pulling ---> ready ---> calling ---> pushing ---> TaskDone
+//              |  for those before it,    |          | failed      | failed
+//              |  room, memory in use     v          v             v
+//              '-----------------------> Failed: dependency, memory, function, deadline, cancelled
+//
+// Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static variables are
+// the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other tasks overtake each other.
+// A few tasks of a session are pulled ahead; the rest wait in the list, and cost no memory but what they name.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "channel/ring.h"
+#include "task/session.h"
+
+namespace offpath::task {
+
+struct TaskCounters {
+  std::uint64_t asked = 0, done = 0, failed = 0, cancelled = 0;  // failed: all that ended otherwise, the cancelled ones included
+  std::uint64_t pulled_bytes = 0, pushed_bytes = 0;
+  std::uint64_t resident_hits = 0, resident_parts = 0, resident_bytes = 0;
+  std::uint64_t sessions = 0, waiting = 0, running = 0;
+  TimeNs pulling_ns = 0, queued_ns = 0, running_ns = 0, pushing_ns = 0;
+};
+
+class TaskService {
+ public:
+  struct Limits {
+    std::size_t sessions_max = 64;   // of one channel
+    std::size_t tasks_max = 1024;    // of one channel
+    std::size_t ahead_max = 4;       // of one session: pulled, and not called
+    std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
+  };
+  // `room` says whether so many bytes of memory may be taken.
+  TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
+  ~TaskService();
+
+  void on_channel_open(mover::ChannelNumber channel, uid_t user);
+  void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
+  void on_request(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
+  void on_time(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return next_; }
+
+  [[nodiscard]] TaskCounters counters() const;
+
+ private:
+  static constexpr std::size_t failed_max = 4096;  // tasks that are remembered for those that come after them
+  struct Channel {
+    uid_t user = 0;
+    std::size_t sessions = 0, tasks = 0;
+    std::map<std::uint64_t, std::string> failed{};  // by ticket: why
+  };
+  struct Transfer {
+    enum class Kind : std::uint8_t { pull, told, push } kind;
+    mover::ChannelNumber channel;
+    std::uint64_t task;
+    std::vector<MemoryPtr> memory{};  // that is being pulled to
+    std::uint64_t word = 0;           // told: what is pushed
+  };
+  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  [[nodiscard]] Status run(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status wait(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  [[nodiscard]] Status cancel(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status close(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Session*> own(mover::ChannelNumber channel, std::uint64_t number);
+  [[nodiscard]] Result<std::unique_ptr<Task>> make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked, TimeNs now) const;
+
+  void settle(TimeNs now, mover::Effects& effects);
+  void advance(Session& session, TimeNs now, mover::Effects& effects);
+  enum class Pulls : std::uint8_t { begun, later };
+  [[nodiscard]] Result<Pulls> begin_pulls(Task& task, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status check_pulled(Task& task, TimeNs now, mover::Effects& effects);
+  void call(Task& task, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status take_outputs(Task& task, plugin::Outputs outputs, std::vector<link::WritePiece>& pieces);
+  void cancel_task(Task& task, const std::string& why, TimeNs now, mover::Effects& effects);
+  void end_task(Task& task, Status status, TimeNs now, mover::Effects& effects);
+  void answer_waiters(Task& task, mover::Effects& effects);
+  void enter(Task& task, Task::State state, TimeNs now);
+  [[nodiscard]] Task* find(std::uint64_t number);
+  [[nodiscard]] Task* find_ticket(mover::ChannelNumber channel, std::uint64_t ticket);
+  [[nodiscard]] std::uint64_t begin_transfer(Transfer transfer);
+  template <class Chosen>
+  void each_task(mover::ChannelNumber channel, Chosen chosen);
+
+  Limits limits_;
+  std::shared_ptr<mover::BufferCache> cache_;
+  std::function<bool(std::uint64_t)> room_;
+  std::map<mover::ChannelNumber, Channel> channels_;
+  std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  std::map<std::uint64_t, Task*> tasks_;  // by number
+  std::map<std::uint64_t, Transfer> transfers_;
+  std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1;
+  TimeNs next_ = never;
+  TaskCounters counters_;
+};
+
+}  // namespace offpath::task
