@@ -198,7 +198,7 @@ enum {
 };
 
 /* Posts one batch. `data[i]` points at the first value of column i; `rows` values each. Returns at once;
- * until `ticket` is pulled the memory must neither change nor be freed. Keys of at most 255 bytes. */
+ * until `ticket` is pulled the memory must neither change nor be freed. Keys of at most 65,536 bytes each. */
 OFP_API int ofp_send_columns(ofp_stream *stream, const void *const *data, uint64_t rows, const char *row_key,
                              const char *column_key, uint32_t flags, uint64_t *ticket, ofp_error *error);
 /* The same with a stride for each column (0: dense) instead of those the stream was opened with. */

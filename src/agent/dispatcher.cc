@@ -59,10 +59,12 @@ bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchang
 
 bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
 
+constexpr std::uint64_t keys_share = 8;     // as much as an eighth of the memory, besides it, may be taken by keys
 constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
 
 DispatcherOptions with_limits(DispatcherOptions options) {
   options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
+  options.pools.table.key_bytes_max = options.mover.memory_bytes_max / keys_share;
   return options;
 }
 

@@ -66,6 +66,9 @@ template <class... Args>
 // A failed system call: maps errno once, and says which call it was.
 [[nodiscard]] tl::unexpected<Failure> fail_errno(int error_number, std::string_view call);
 
+// A text of somebody else's, such as a key, as messages have it: of a long one how it begins, and its length.
+[[nodiscard]] std::string brief(std::string_view text);
+
 // Pass a failure on: OFP_TRY(call());   OFP_ASSIGN(auto value, call());
 #define OFP_CONCAT_(a, b) a##b
 #define OFP_CONCAT(a, b) OFP_CONCAT_(a, b)

@@ -78,6 +78,15 @@ Result<int> through_a_move_only_type() {
 
 TEST(Assign, MovesWhatCannotBeCopied) { EXPECT_EQ(through_a_move_only_type().value(), 7); }
 
+TEST(Brief, OfALongTextPeopleSeeItsBeginning) {
+  EXPECT_EQ(brief("step0"), "step0");
+  EXPECT_EQ(brief(std::string(160, 'k')).size(), 160u);
+  EXPECT_EQ(brief(std::string(65536, 'k')), std::string(80, 'k') + "… of 65536 bytes");
+  std::string umlauts = "x";
+  while (umlauts.size() < 200) umlauts += "ö";
+  EXPECT_EQ(brief(umlauts), umlauts.substr(0, 79) + "… of 201 bytes");
+}
+
 TEST(Assert, StopsTheProgramAndSaysWhere) {
   OFP_ASSERT(1 + 1 == 2);
   EXPECT_DEATH(OFP_ASSERT(1 + 1 == 3), "status_test.cc:[0-9]+: assertion failed: 1 \\+ 1 == 3");

@@ -123,6 +123,12 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
       events_.on_transfer(*this, owner, std::move(status), now);
       return true;
     }
+    case Operation::outside:
+      fetching_ = false;
+      look_again_ = true;
+      if (status) status = serve_outside(now);
+      if (!status) close(std::move(status).error());
+      return true;
   }
   return false;
 }
@@ -139,10 +145,13 @@ void AgentEnd::wake_up(TimeNs now) {
 
 // ---- the request ring
 
-bool AgentEnd::saturated() const noexcept { return held_ || answers_.size() >= answers_max || pulls_.size() >= pulls_max; }
+bool AgentEnd::saturated() const noexcept {
+  return held_ || fetching_ || answers_.size() >= answers_max || pulls_.size() >= pulls_max;
+}
 
 bool AgentEnd::look(TimeNs now) {
-  if (saturated()) return false;
+  // Where the segment is not mapped, looks also tell how far the program has read its replies.
+  if (saturated() && (mapped_ != nullptr || answers_.empty())) return false;
   if (mapped_ != nullptr) return look_mapped(now);
   if (looking_ || sleep_ == Sleep::asleep || sleep_ == Sleep::falling) return false;
   // A ring idle for a while is looked at less often: each look is a read over the network.
@@ -270,10 +279,35 @@ bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
   auto complete = requests_.take(slot, entry);
   Status status;
   if (!complete) status = tl::unexpected(std::move(complete).error());
-  else if (*complete) status = serve(entry, now);
+  else if (*complete) status = entry.outside ? take_outside(entry, now) : serve(entry, now);
   if (status) return true;
   close(std::move(status).error());
   return false;
+}
+
+Status AgentEnd::take_outside(const Entry& entry, TimeNs now) {
+  const auto named = load<wire::OutsideEntry>(entry.payload.data());
+  if (named.length > wire::entry_bytes_max)
+    return fail(Error::protocol, "request {} lies outside of the ring with {} bytes, at most {} are allowed", entry.ticket, named.length,
+                wire::entry_bytes_max);
+  outside_ = entry;
+  outside_crc32c_ = named.crc32c;
+  outside_payload_.resize(named.length);
+  if (mapped_ != nullptr) {
+    if (named.length != 0) std::memcpy(outside_payload_.data(), mapped_ + layout_.outside(), named.length);
+    return serve_outside(now);
+  }
+  fetching_ = true;
+  const link::ReadPiece piece{wire::channel_segment, 0, layout_.outside(), outside_payload_.data(), named.length};
+  link_->read(token_of(Operation::outside, 0), {&piece, 1});
+  return {};
+}
+
+Status AgentEnd::serve_outside(TimeNs now) {
+  if (const std::uint32_t found = crc32c(outside_payload_); found != outside_crc32c_)
+    return fail(Error::protocol, "request {}: checksum {:#010x}, its bytes outside of the ring give {:#010x}", outside_.ticket, outside_crc32c_, found);
+  outside_.payload = outside_payload_;
+  return serve(outside_, now);
 }
 
 Status AgentEnd::serve(const Entry& entry, TimeNs now) {
@@ -440,7 +474,7 @@ bool AgentEnd::fall_asleep(TimeNs now) {
   // loop may sleep at every stage, because each ends with an event of the link.
   switch (sleep_) {
     case Sleep::awake:
-      if (looking_ || flushing_ > 0) return true;
+      if (looking_ || fetching_ || flushing_ > 0) return true;
       if (look_again_) return false;
       sleep_ = Sleep::falling;
       agent_line_dirty_ = true;

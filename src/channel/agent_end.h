@@ -145,10 +145,14 @@ class AgentEnd {
   [[nodiscard]] std::byte* next_slot() const noexcept;
   void prefetch_slots() const noexcept;
   [[nodiscard]] bool saturated() const noexcept;
+  // Requests up to there were copied out of the program's memory.
+  [[nodiscard]] std::uint64_t request_head() const noexcept { return requests_.position() - (fetching_ ? 1 : 0); }
   void post_look();
   bool finish_look(Status status, TimeNs now);
   [[nodiscard]] Status check_tail(std::uint64_t tail) const;
   bool take_slot(const wire::Slot& slot, TimeNs now);
+  [[nodiscard]] Status take_outside(const Entry& entry, TimeNs now);
+  [[nodiscard]] Status serve_outside(TimeNs now);
   [[nodiscard]] Status serve(const Entry& entry, TimeNs now);
   bool post_slices(std::uint64_t& budget);
   std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
@@ -182,11 +186,18 @@ class AgentEnd {
   bool look_again_ = false;
   std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;
   std::vector<std::byte> look_buffer_;  // tail line, then slots
+  // The newest request whose payload lies outside of the ring. While it is fetched, which takes a read of its own where the segment
+  // is not mapped, nothing behind it is taken, and its slot is not free.
+  Entry outside_;
+  std::uint32_t outside_crc32c_ = 0;
+  std::vector<std::byte> outside_payload_;
+  bool fetching_ = false;
 
   RingWriter replies_;
   std::vector<std::byte> reply_mirror_;  // where the reply ring is composed when it is not mapped
   std::uint64_t reply_written_ = 0;      // position the host knows
   std::deque<Answer> answers_;           // waiting for room in the reply ring
+  std::uint64_t answer_slots_ = 0;       // of the first of them, those that were written already
   std::vector<Line> lines_;
   std::vector<std::uint32_t> dirty_;
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed

@@ -45,11 +45,18 @@ bool AgentEnd::compose_replies() {
     return false;
   }
   bool wrote = false;
-  while (!answers_.empty() && replies_.fits(answers_.front().payload.size(), reply_head_)) {
+  while (!answers_.empty()) {
     const Answer& answer = answers_.front();
-    replies_.write(static_cast<std::uint8_t>(answer.kind), answer.ticket, answer.payload);
-    answers_.pop_front();
+    const std::uint64_t all = wire::slots_for(answer.payload.size()), left = all - answer_slots_;
+    const std::uint64_t free = replies_.slots() - replies_.used(reply_head_);
+    if (free == 0 || (left > free && all <= wire::entry_slots_max(replies_.slots()))) break;
+    const std::uint64_t count = std::min(left, free);
+    replies_.write(static_cast<std::uint8_t>(answer.kind), answer.ticket, answer.payload, answer_slots_, count);
+    answer_slots_ += count;
     wrote = true;
+    if (count < left) break;
+    answers_.pop_front();
+    answer_slots_ = 0;
   }
   return wrote;
 }
@@ -59,7 +66,7 @@ bool AgentEnd::flush() {
   // Asks for the host's reading position only while replies wait for room.
   const bool replied = compose_replies();
   if (closing_) return true;
-  const bool head_moved = requests_.position() != head_written_;
+  const bool head_moved = request_head() != head_written_;
   const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
   if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
   if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
@@ -81,7 +88,7 @@ void AgentEnd::flush_mapped() {
   }
   dirty_.clear();
   agent_line_dirty_ = false;
-  head_written_ = requests_.position();
+  head_written_ = request_head();
   word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
 }
 
@@ -118,7 +125,7 @@ void AgentEnd::flush_remote() {
     at += 64;
   }
   dirty_.clear();
-  head_written_ = requests_.position();
+  head_written_ = request_head();
   agent_line_dirty_ = false;
   const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};
   store(at, agent_line);

@@ -26,6 +26,13 @@ class RemoteLink final : public link::AgentLink {
     for (const link::ReadPiece& piece : pieces_) bytes += piece.length;
     return (bytes - sizeof(wire::TailLine)) / wire::slot_bytes;
   }
+  [[nodiscard]] bool reads_outside() const noexcept { return read_under_way_ && pieces_.size() == 1 && pieces_[0].offset == layout.outside(); }
+  void end_read_outside() {
+    ASSERT_TRUE(reads_outside());
+    read_under_way_ = false;
+    std::memcpy(pieces_[0].to, memory_.data() + pieces_[0].offset, pieces_[0].length);
+    events_.push_back({LinkEvent::Kind::read_done, read_token_, {}, Fd()});
+  }
   // Ends the read: its tail line says `tail`, its slots are as they lie in memory now.
   void end_read(std::uint64_t tail) {
     ASSERT_TRUE(read_under_way_);
@@ -73,7 +80,10 @@ class RemoteLink final : public link::AgentLink {
 
 class UnmappedLook : public testing::Test, public AgentEvents {
  protected:
-  void on_request(AgentEnd&, const Entry& request, TimeNs) override { served.push_back(request.ticket); }
+  void on_request(AgentEnd&, const Entry& request, TimeNs) override {
+    served.push_back(request.ticket);
+    payload.assign(request.payload.begin(), request.payload.end());
+  }
   void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
   void on_offer(AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
   void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
@@ -82,6 +92,11 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   void post(unsigned count) {
     for (; count > 0; --count) ring.write(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {});
   }
+  void post_outside(std::span<const std::byte> bytes) {
+    std::memcpy(memory.data() + layout.outside(), bytes.data(), bytes.size());
+    ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {static_cast<std::uint32_t>(bytes.size()), crc32c(bytes)});
+  }
+  [[nodiscard]] std::uint64_t head() const { return load<std::uint64_t>(memory.data() + ChannelLayout::agent_line); }
   void damage(std::uint64_t position) {
     memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
   }
@@ -103,6 +118,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   std::uint64_t posted = 0;
   TimeNs now = 1000;
   std::vector<std::uint64_t> served;
+  std::vector<std::byte> payload;  // of the last one
   std::string why;
   RemoteLink* link = new RemoteLink(memory);  // the channel's
   AgentEnd end{1, "program", std::unique_ptr<link::AgentLink>(link), layout, *this};
@@ -184,6 +200,48 @@ TEST_F(UnmappedLook, ATailThatGoesBackEndsTheChannel) {
 TEST_F(UnmappedLook, ATailBeyondTheRingEndsTheChannel) {
   look(65);
   EXPECT_NE(why.find("tail is 65; it was 0, 0 slots are taken, the ring has 64"), std::string::npos) << why;
+}
+
+// Its slot is free, and what is behind it taken, when its payload has been copied.
+TEST_F(UnmappedLook, ARequestOutsideOfTheRingIsFetchedBeforeWhatIsBehindIt) {
+  std::vector<std::byte> bytes(200'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 >> 3);
+  post(1);
+  post_outside(bytes);
+  post(1);
+  look(3);
+  EXPECT_EQ(served, tickets_to(1));
+  for (unsigned round = 0; round < 50; ++round) end.poll(now += 100);
+  ASSERT_TRUE(link->reads_outside());
+  EXPECT_EQ(head(), 1u);
+  EXPECT_TRUE(end.fall_asleep(now + second_ns)) << "the read's end wakes it";
+  EXPECT_FALSE(end.asleep());
+  link->end_read_outside();
+  end.poll(now += 100);
+  EXPECT_EQ(served, tickets_to(2));
+  EXPECT_EQ(payload, bytes);
+  look(3);
+  EXPECT_EQ(served, tickets_to(3));
+  EXPECT_EQ(head(), 3u);
+  EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, WhatChangesOutsideOfTheRingEndsTheChannel) {
+  post_outside(std::vector<std::byte>(5000, std::byte{3}));
+  memory[layout.outside() + 4999] = std::byte{4};
+  look(1);
+  end.poll(now += 100);
+  link->end_read_outside();
+  end.poll(now += 100);
+  end.poll(now += 100);
+  EXPECT_TRUE(served.empty());
+  EXPECT_NE(why.find("its bytes outside of the ring give"), std::string::npos) << why;
+}
+
+TEST_F(UnmappedLook, MoreThanThereIsOutsideOfTheRingEndsTheChannel) {
+  ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {wire::entry_bytes_max + 1, 0});
+  look(1);
+  EXPECT_NE(why.find("lies outside of the ring with 524289 bytes, at most 524288 are allowed"), std::string::npos) << why;
 }
 
 // The look after the flag was written decides about sleeping; what it finds without its tail counts as well.

@@ -94,10 +94,12 @@ Status HostEnd::lose(Failure why) {
 std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ + ChannelLayout::agent_line); }
 
 bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
-  if (payload_bytes > wire::entry_bytes_max) return false;
-  const std::uint64_t needed = wire::slots_for(payload_bytes) + spare;
+  if (payload_bytes > wire::entry_bytes_max) [[unlikely]] return false;
+  const bool alone = outside(payload_bytes);  // there is room for one
+  const std::uint64_t needed = (alone ? 1 : wire::slots_for(payload_bytes)) + spare;
   const auto room = [&] {
-    return requests_.position() - std::min(head_seen_, requests_.position()) + needed <= layout_.request_slots;
+    return requests_.position() - std::min(head_seen_, requests_.position()) + needed <= layout_.request_slots &&
+           (!alone || head_seen_ >= outside_end_);
   };
   if (room()) [[likely]] return true;
   head_seen_ = request_head();
@@ -111,9 +113,16 @@ void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
 }
 
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
+  const bool alone = outside(payload.size());
+  if (alone) [[unlikely]] std::memcpy(memory_ + layout_.outside(), payload.data(), payload.size());
   // A slot may be seen before the tail: what the program wrote to its arrays comes before the slot.
   std::atomic_thread_fence(std::memory_order_release);
-  requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
+  if (alone) [[unlikely]] {
+    requests_.write_outside(static_cast<std::uint8_t>(kind), ++ticket_, {static_cast<std::uint32_t>(payload.size()), crc32c(payload)});
+    outside_end_ = requests_.position();
+  } else {
+    requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
+  }
   store_word(memory_ + ChannelLayout::tail_line, requests_.position());
   ++counters_.posted;
   // The agent writes its flag, fences, looks at the tail; we write the tail, fence, look at its flag.
@@ -122,7 +131,7 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
     link_->wake();
     ++counters_.wakes_sent;
   }
-  requests_.prefetch(payload.size());  // for the next one, which is often alike: it comes while the program does its work
+  if (!alone) requests_.prefetch(payload.size());  // for the next one, which is often alike: it comes while the program does its work
   return ticket_;
 }
 
@@ -133,11 +142,8 @@ void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value)
 }
 
 Status HostEnd::make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline) {
-  const std::uint64_t slots = wire::slots_for(payload_bytes);
-  if (payload_bytes > wire::entry_bytes_max || slots + spare_slots > layout_.request_slots)
-    return fail(Error::too_large, "a request of {} bytes; the ring of {} slots takes at most {}", payload_bytes,
-                layout_.request_slots,
-                std::min(wire::entry_bytes_max, (layout_.request_slots - spare_slots) * wire::slot_payload_bytes));
+  if (payload_bytes > wire::entry_bytes_max)
+    return fail(Error::too_large, "a request of {} bytes; at most {} are allowed", payload_bytes, wire::entry_bytes_max);
   bool asked = false;
   while (!fits(payload_bytes, spare_slots)) {
     if (now() >= deadline)
@@ -185,6 +191,7 @@ Status HostEnd::drain_replies() {
     auto complete = replies_.take(slot, entry);
     if (!complete) return lose(std::move(complete).error());
     if (!*complete) continue;
+    if (entry.outside) return lose({Error::protocol, "a reply lies outside of its ring"});
     const std::uint64_t ticket = full_ticket(entry.ticket);
     const auto kind = static_cast<wire::ReplyKind>(entry.kind);
     if (const auto awaited = awaited_.find(ticket); awaited != awaited_.end()) {

@@ -193,6 +193,9 @@ class HostEnd {
   [[nodiscard]] std::uint64_t line_word(std::uint32_t stream, std::size_t word) const noexcept;
   [[nodiscard]] std::uint64_t progress_of(std::uint32_t stream, Progress progress) const noexcept;
   [[nodiscard]] std::uint64_t request_head() const noexcept;
+  [[nodiscard]] bool outside(std::uint64_t payload_bytes) const noexcept {
+    return payload_bytes > wire::entry_slots_max(layout_.request_slots) * wire::slot_payload_bytes;
+  }
   [[nodiscard]] std::uint64_t publish(wire::EntryKind kind, Bytes payload);
   [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept;
   void ask_wake(std::uint32_t stream, wire::WakeWord word, std::uint64_t value);
@@ -231,6 +234,7 @@ class HostEnd {
   std::byte* memory_;  // the channel segment
   RingWriter requests_;
   mutable std::uint64_t head_seen_ = 0;  // the agent's head when it was last looked at: its line is the agent's, and far away
+  std::uint64_t outside_end_ = 0;  // the position behind the newest request whose payload lies outside of the ring
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
   std::vector<Region> ranges_, segments_;

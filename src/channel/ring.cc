@@ -48,24 +48,30 @@ void RingWriter::prefetch(std::uint64_t payload_bytes) const noexcept {
 
 // In words, each written and read as a whole: a load that covers several smaller stores would wait until these have left
 // the processor's store buffer, where they stand behind the slots before, whose lines the agent's core still holds.
-void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept {
+inline void RingWriter::write_slot(std::uint8_t kind, std::uint64_t ticket, std::uint8_t flags, Bytes payload) noexcept {
   constexpr std::size_t words_count = wire::slot_bytes / 8;
-  const std::uint64_t count = wire::slots_for(payload.size());
-  const std::byte* from = payload.data();
-  std::size_t left = payload.size();
-  for (std::uint64_t i = 0; i < count; ++i, ++position_) {
-    const std::size_t length = std::min<std::size_t>(left, wire::slot_payload_bytes);
-    const auto flags = static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == count ? wire::slot_last : 0));
-    std::uint64_t words[words_count] = {first_word(position_, slots_), second_word(ticket, kind, flags, length)};
-    for (std::size_t word = 0; word < wire::slot_payload_bytes / 8; ++word)
-      words[2 + word] = 8 * word < length ? word_at(from + 8 * word, length - 8 * word) : 0;
-    words[0] |= static_cast<std::uint64_t>(crc32c(std::as_bytes(std::span(words)))) << 32;
-    auto* slot = reinterpret_cast<std::uint64_t*>(memory_ + (position_ & (slots_ - 1)) * wire::slot_bytes);
-    for (std::size_t word = 0; word < words_count; ++word)
-      std::atomic_ref<std::uint64_t>(slot[word]).store(words[word], std::memory_order_relaxed);
-    from += length;
-    left -= length;
+  const std::size_t length = payload.size();
+  std::uint64_t words[words_count] = {first_word(position_, slots_), second_word(ticket, kind, flags, length)};
+  for (std::size_t word = 0; word < wire::slot_payload_bytes / 8; ++word)
+    words[2 + word] = 8 * word < length ? word_at(payload.data() + 8 * word, length - 8 * word) : 0;
+  words[0] |= static_cast<std::uint64_t>(crc32c(std::as_bytes(std::span(words)))) << 32;
+  auto* slot = reinterpret_cast<std::uint64_t*>(memory_ + (position_ & (slots_ - 1)) * wire::slot_bytes);
+  for (std::size_t word = 0; word < words_count; ++word)
+    std::atomic_ref<std::uint64_t>(slot[word]).store(words[word], std::memory_order_relaxed);
+  ++position_;
+}
+
+void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first, std::uint64_t count) noexcept {
+  const std::uint64_t end = wire::slots_for(payload.size());
+  for (std::uint64_t i = first; i < first + count; ++i) {
+    const std::uint64_t at = i * wire::slot_payload_bytes;
+    const auto flags = static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == end ? wire::slot_last : 0));
+    write_slot(kind, ticket, flags, payload.subspan(at, std::min<std::uint64_t>(payload.size() - at, wire::slot_payload_bytes)));
   }
+}
+
+void RingWriter::write_outside(std::uint8_t kind, std::uint64_t ticket, const wire::OutsideEntry& entry) noexcept {
+  write_slot(kind, ticket, wire::slot_first | wire::slot_last | wire::slot_outside, std::as_bytes(std::span(&entry, 1)));
 }
 
 bool EntryReader::verifies(const Slot& slot) const noexcept {
@@ -102,13 +108,17 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
     return fail(Error::protocol, "ring slot {}: kind {} of ticket {} inside an entry of kind {}, ticket {}", position,
                 header.kind, header.ticket_low, kind_, ticket_low_);
   }
+  const bool outside = (header.flags & wire::slot_outside) != 0;
+  if (outside && (!first || (header.flags & wire::slot_last) == 0 || header.length != sizeof(wire::OutsideEntry)))
+    return fail(Error::protocol, "ring slot {}: an entry that lies outside of the ring takes one slot and {} bytes of it, this is {} with flags {}",
+                position, sizeof(wire::OutsideEntry), header.length, header.flags);
   if (payload_.size() + header.length > wire::entry_bytes_max)
     return fail(Error::protocol, "ring slot {}: an entry of more than {} bytes", position, wire::entry_bytes_max);
   payload_.insert(payload_.end(), slot.payload, slot.payload + header.length);
   if ((header.flags & wire::slot_last) == 0) return false;
   inside_ = false;
   ticket_ = tickets_ == Tickets::counted ? ticket_ + 1 : header.ticket_low;
-  entry = {ticket_, kind_, payload_};
+  entry = {ticket_, kind_, payload_, outside};
   return true;
 }
 

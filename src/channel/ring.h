@@ -16,6 +16,7 @@ struct Entry {
   std::uint64_t ticket = 0;
   std::uint8_t kind = 0;
   Bytes payload;  // valid until the next call of the reader that made it
+  bool outside = false;  // the payload is a wire::OutsideEntry
 };
 
 // The single producer of a ring. Writes slots; publishing the tail is the owner's business.
@@ -33,9 +34,14 @@ class RingWriter {
   // Asks for the lines of the next entry's slots, which the reader's core has: they come while the payload is composed.
   void prefetch(std::uint64_t payload_bytes) const noexcept;
   // The caller has checked fits() and entry_slots_max.
-  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept;
+  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept { write(kind, ticket, payload, 0, wire::slots_for(payload.size())); }
+  // Of this entry only `count` slots from `first` on. The caller has checked that they are free.
+  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first, std::uint64_t count) noexcept;
+  void write_outside(std::uint8_t kind, std::uint64_t ticket, const wire::OutsideEntry& entry) noexcept;
 
  private:
+  void write_slot(std::uint8_t kind, std::uint64_t ticket, std::uint8_t flags, Bytes payload) noexcept;
+
   std::byte* memory_;
   std::uint32_t slots_;
   std::uint64_t position_ = 0;

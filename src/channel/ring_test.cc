@@ -44,6 +44,47 @@ TEST(Ring, EntriesOfAllLengthsComeBackOverManyLaps) {
   EXPECT_GT(writer.position(), 64u * 10);
 }
 
+TEST(Ring, AnEntryLargerThanTheRingComesInParts) {
+  std::vector<Slot> ring(64);
+  RingWriter writer(reinterpret_cast<std::byte*>(ring.data()), 64);
+  EntryReader reader(64, EntryReader::Tickets::given);
+  const auto payload = some_bytes(10'000, 3);
+  const std::uint64_t all = wire::slots_for(payload.size());
+  ASSERT_GT(all, 3 * 64u);
+  std::uint64_t completed = 0;
+  for (std::uint64_t written = 0; written < all;) {
+    const std::uint64_t count = std::min<std::uint64_t>(all - written, 1 + written % 64);
+    writer.write(5, 9, payload, written, count);
+    written += count;
+    while (reader.position() < writer.position()) {
+      Entry entry;
+      const Slot slot = slot_at(ring, reader.position());
+      ASSERT_TRUE(reader.verifies(slot));
+      const auto taken = reader.take(slot, entry);
+      ASSERT_TRUE(taken) << taken.error().message;
+      if (!*taken) continue;
+      ++completed;
+      EXPECT_EQ(written, all);
+      EXPECT_EQ(std::vector<std::byte>(entry.payload.begin(), entry.payload.end()), payload);
+    }
+  }
+  EXPECT_EQ(completed, 1u);
+}
+
+TEST(Ring, AnEntryOutsideTakesOneSlot) {
+  std::vector<Slot> ring(64);
+  RingWriter writer(reinterpret_cast<std::byte*>(ring.data()), 64);
+  EntryReader reader(64, EntryReader::Tickets::counted);
+  writer.write_outside(7, 1, {100'000, 0xABCDu});
+  EXPECT_EQ(writer.position(), 1u);
+  Entry entry;
+  ASSERT_TRUE(*reader.take(ring[0], entry));
+  EXPECT_TRUE(entry.outside);
+  const auto named = load<wire::OutsideEntry>(entry.payload.data());
+  EXPECT_EQ(named.length, 100'000u);
+  EXPECT_EQ(named.crc32c, 0xABCDu);
+}
+
 TEST(Ring, FitsCountsWholeSlots) {
   std::vector<Slot> ring(64);
   RingWriter writer(reinterpret_cast<std::byte*>(ring.data()), 64);
@@ -99,6 +140,9 @@ TEST(Ring, ForgedSlotsAreRefusedByName) {
       {{forged(1, wire::slot_first, 48, 1), forged(2, wire::slot_last, 1, 1)}, "kind 2 of ticket 1 inside an entry of kind 1"},
       {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last, 1, 9)}, "ticket 9 inside an entry of kind 1, ticket 1"},
       {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5 where 1 was due"},
+      {{forged(1, wire::slot_first | wire::slot_last | wire::slot_outside, 9, 1)}, "takes one slot and 8 bytes of it, this is 9 with flags 7"},
+      {{forged(1, wire::slot_first | wire::slot_outside, 8, 1)}, "takes one slot and 8 bytes of it, this is 8 with flags 5"},
+      {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last | wire::slot_outside, 8, 1)}, "this is 8 with flags 6"},
   };
   for (const Case& each : cases) {
     EntryReader reader(64, EntryReader::Tickets::counted);

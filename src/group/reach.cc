@@ -242,6 +242,10 @@ Status Reach::ask(Peer& peer, Request& request) {
     std::memcpy(peer.end->segment(peer.outbox).data() + *at, body.data(), body.size());
     named.bytes = {.region = peer.outbox, .generation = 0, .offset = *at, .length = body.size()};
   } else if (!copied) {
+    // What is named has to be withdrawn where the request then finds no room, so its length, which has nothing to do with names, comes first.
+    std::vector<std::byte> trial;
+    if (request.compose) request.compose(named, trial);
+    if (!peer.end->has_room(trial.size())) return fail(Error::would_block, "the ring is full");
     OFP_TRY(name_object(peer, request, named, range));
   }
   if (request.inbox_bytes != 0)

@@ -170,13 +170,16 @@ TEST_F(HostCalls, WrongArgumentsAreNamed) {
   ofp_stream* stream = open({{"v", "g", 0}}, 10);
   const void* data[] = {v.data()};
   const void* nothing[] = {nullptr};
-  const std::string long_key(256, 'k');
+  const std::string long_key(65537, 'k');
   EXPECT_EQ(ofp_send_columns(stream, data, 11, "a", "", usual, nullptr, &error), OFP_TOO_LARGE);
   EXPECT_NE(said().find("11 rows"), std::string::npos) << said();
   EXPECT_NE(said().find("rows_max 10"), std::string::npos) << said();
   EXPECT_EQ(ofp_send_columns(stream, nothing, 10, "a", "", usual, nullptr, &error), OFP_INVALID);
   EXPECT_NE(said().find("\"v\" is NULL"), std::string::npos) << said();
   EXPECT_EQ(ofp_send_columns(stream, data, 10, long_key.c_str(), "", usual, nullptr, &error), OFP_TOO_LARGE);
+  EXPECT_NE(said().find("the row key has more than 65536 bytes"), std::string::npos) << said();
+  EXPECT_EQ(ofp_send_columns(stream, data, 10, "a", long_key.c_str(), usual, nullptr, &error), OFP_TOO_LARGE);
+  EXPECT_NE(said().find("the column key has more than 65536 bytes"), std::string::npos) << said();
   EXPECT_EQ(ofp_send_columns(stream, data, 10, "a", "", 64, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(ofp_send_columns(nullptr, data, 10, "a", "", usual, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(said(), "stream is NULL");

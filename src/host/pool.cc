@@ -42,10 +42,10 @@ Result<std::uint64_t> done_of(const Result<channel::Reply>& reply, const char* w
 
 Result<Globs> checked_globs(const char* pool, const char* row_glob, const char* column_glob) {
   Globs globs;
-  OFP_ASSIGN(globs.pool, checked_key(pool, "the pool's name"));
+  OFP_ASSIGN(globs.pool, checked_key(pool, "the pool's name", wire::pool_bytes_max));
   if (globs.pool.empty()) return fail(Error::invalid, "no pool given; its name is like local:/particles");
-  OFP_ASSIGN(globs.row, checked_key(row_glob, "the row pattern"));
-  OFP_ASSIGN(globs.column, checked_key(column_glob, "the column pattern"));
+  OFP_ASSIGN(globs.row, checked_key(row_glob, "the row pattern", wire::pattern_bytes_max));
+  OFP_ASSIGN(globs.column, checked_key(column_glob, "the column pattern", wire::pattern_bytes_max));
   if (globs.row.empty()) globs.row = "*";
   if (globs.column.empty()) globs.column = "*";
   return globs;
@@ -72,7 +72,7 @@ int ofp_pool_get(ofp_channel* channel, const char* pool, const char* row_key, co
     OFP_TRY(required(frame, "frame"));
     *frame = nullptr;
     OFP_TRY(channel->connection->here());
-    OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name"));
+    OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
     if (name.empty()) return fail(Error::invalid, "no pool given; its name is like local:/particles");
     OFP_ASSIGN(const std::string_view row, checked_key(row_key, "the row key"));
     OFP_ASSIGN(const std::string_view column, checked_key(column_key, "the column key"));

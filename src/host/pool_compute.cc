@@ -19,12 +19,12 @@ int ofp_pool_compute(ofp_channel* channel, const char* pool, const char* row_key
     if (!asked.stores) OFP_TRY(required(frame, "frame"));
     if (frame != nullptr) *frame = nullptr;
     OFP_TRY(channel->connection->here());
-    OFP_ASSIGN(asked.pool, checked_key(pool, "the pool's name"));
+    OFP_ASSIGN(asked.pool, checked_key(pool, "the pool's name", wire::pool_bytes_max));
     if (asked.pool.empty()) return fail(Error::invalid, "no pool given; its name is like local:/particles");
     OFP_ASSIGN(asked.row_key, checked_key(row_key, "the row key"));
     OFP_ASSIGN(asked.column_key, checked_key(column_key, "the column key"));
-    OFP_ASSIGN(asked.plugin, checked_key(plugin, "the plug-in's name"));
-    OFP_ASSIGN(asked.function, checked_key(function, "the function's name"));
+    OFP_ASSIGN(asked.plugin, checked_key(plugin, "the plug-in's name", wire::name_bytes_max));
+    OFP_ASSIGN(asked.function, checked_key(function, "the function's name", wire::name_bytes_max));
     asked.result_row = asked.row_key;
     if (result_row != nullptr) {
       OFP_ASSIGN(asked.result_row, checked_key(result_row, "the result's row key"));

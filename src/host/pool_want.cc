@@ -122,7 +122,7 @@ int ofp_pool_want(ofp_channel* channel, const char* pool, const char* row_key, c
     OFP_TRY(required(want, "want"));
     *want = nullptr;
     OFP_TRY(channel->connection->here());
-    OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name"));
+    OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
     if (name.empty()) return fail(Error::invalid, "no pool given; its name is like local:/particles");
     OFP_ASSIGN(const std::string_view row, checked_key(row_key, "the row key"));
     OFP_ASSIGN(const std::string_view column, checked_key(column_key, "the column key"));

@@ -18,12 +18,12 @@ constexpr std::uint64_t copy_alignment = 64;
 
 // As wire::encode(Send) writes it, with no nodes.
 struct SendHeader {
-  std::uint32_t stream;
-  std::uint8_t row_key_bytes;
-  std::uint8_t column_key_bytes;
+  std::uint16_t stream;
   std::uint16_t nodes;
-  std::uint32_t buffers;
-  std::uint32_t set;
+  std::uint16_t buffers;
+  std::uint16_t set;
+  std::uint32_t row_key_bytes;
+  std::uint32_t column_key_bytes;
   std::uint64_t charge;
   std::uint64_t rows;
 };
@@ -59,7 +59,7 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
     return post_columns(data, strides.data(), request);
 
   std::vector<Source> sources;
-  std::uint64_t charge = charge_base_;
+  std::uint64_t charge = charge_base_ + wire::charge_of_keys(request.row_key, request.column_key);
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const PlainColumn& column = columns_[i];
     const std::uint32_t stride = strides[i] == column.row_bytes && !column.boolean ? 0 : strides[i];
@@ -115,9 +115,11 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
 }
 
 void Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set) {
-  const SendHeader header{number_, static_cast<std::uint8_t>(request.row_key.size()),
-                          static_cast<std::uint8_t>(request.column_key.size()), 0, static_cast<std::uint32_t>(names.size()), set,
-                          charge_, request.rows};
+  const SendHeader header{static_cast<std::uint16_t>(number_), 0, static_cast<std::uint16_t>(names.size()), static_cast<std::uint16_t>(set),
+                          static_cast<std::uint32_t>(request.row_key.size()), static_cast<std::uint32_t>(request.column_key.size()),
+                          charge_ + wire::charge_of_keys(request.row_key, request.column_key), request.rows};
+  payload_bytes_ = sizeof header + request.row_key.size() + request.column_key.size() + names.size_bytes();
+  if (payload_bytes_ > payload_.size()) [[unlikely]] payload_.resize(payload_bytes_);
   std::byte* to = payload_.data();
   const auto put = [&to](const void* from, std::size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -127,7 +129,6 @@ void Stream::compose(const SendRequest& request, std::span<const BufferRef> name
   if (!request.row_key.empty()) put(request.row_key.data(), request.row_key.size());
   if (!request.column_key.empty()) put(request.column_key.data(), request.column_key.size());
   if (!names.empty()) put(names.data(), names.size_bytes());
-  payload_bytes_ = static_cast<std::size_t>(to - payload_.data());
 }
 
 // Whether the channel has room for another set.
@@ -192,7 +193,8 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       OFP_TRY(name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
       uses = uses_;
     }
-    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_, span_bytes_, uses, 0);
+    const std::uint64_t keys_charge = wire::charge_of_keys(request.row_key, request.column_key);
+    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_ + keys_charge, span_bytes_, uses, 0);
     if (ticket && known_.keeps()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
       if (!seen) at = known_.take_oldest();
@@ -204,7 +206,7 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       OFP_TRY(name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(payload_.data(), payload_.data() + payload_bytes_);
       const std::vector<HostEnd::RangeName> own_uses = uses_;
-      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_, span_bytes_, own_uses, never);
+      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_ + keys_charge, span_bytes_, own_uses, never);
     }
     if (ticket) note(*ticket, false);
   }
@@ -242,7 +244,7 @@ Result<std::uint64_t> Stream::send_batch(const ArrowArray& batch, const SendRequ
   whole.rows = static_cast<std::uint64_t>(view_.rows);
   OFP_TRY(check(whole));
   std::vector<Source> sources;
-  std::uint64_t charge = charge_base_;
+  std::uint64_t charge = charge_base_ + wire::charge_of_keys(whole.row_key, whole.column_key);
   for (std::size_t i = 0; i < view_.buffers.size(); ++i) {
     const frame::BufferSource& buffer = view_.buffers[i];
     sources.push_back({reinterpret_cast<const void*>(buffer.address), buffer.bytes, 0, 0, 0, buffer.bit_offset});
@@ -264,7 +266,7 @@ Result<std::uint64_t> Stream::move(const MoveRequest& request) {
   if (destination_ != wire::Destination::native)
     return fail(Error::invalid, "stream \"{}\" has destination {}; moves need one opened with destination native", name_,
                 wire::destination_name(destination_));
-  constexpr std::size_t pieces_max = (wire::entry_bytes_max - 1024) / sizeof(wire::MovePiece);
+  constexpr std::size_t pieces_max = (wire::entry_bytes_max - 2 * wire::key_bytes_max - 1024) / sizeof(wire::MovePiece);
   if (request.pieces.size() > pieces_max)
     return fail(Error::too_large, "{} pieces; a move has at most {}", request.pieces.size(), pieces_max);
   std::vector<Source> sources;
@@ -276,8 +278,9 @@ Result<std::uint64_t> Stream::move(const MoveRequest& request) {
       return fail(Error::too_large, "pieces[{}] ends at byte {} of the object, which has {}", i, end, request.object_bytes);
     sources.push_back({piece.source, piece.length_bytes, 0, 0, 0, 0});
   }
-  // An update takes no memory of the agent's.
-  const std::uint64_t charge = request.update ? 0 : charge_base_ + charge_of(request.object_bytes);
+  // An update takes no memory of the agent's, but for its keys.
+  const std::uint64_t charge =
+      (request.update ? 0 : charge_base_ + charge_of(request.object_bytes)) + wire::charge_of_keys(request.row_key, request.column_key);
   const Build build = [&](std::span<const BufferRef> names, std::vector<std::byte>& payload) {
     wire::Move move{number_, request.update, charge, request.object_bytes, request.row_key, request.column_key, {}};
     for (std::size_t i = 0; i < names.size(); ++i) move.pieces.push_back({names[i], request.pieces[i].target_offset});

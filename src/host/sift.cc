@@ -20,7 +20,7 @@ Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const st
 }
 
 Result<std::string_view> sift_name(const char* pool) {
-  OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name"));
+  OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
   if (!name.starts_with("sift:/")) return fail(Error::invalid, "pool \"{}\" is no sift pool; their names are like sift:/tracks", name);
   return name;
 }

@@ -11,6 +11,7 @@ namespace {
 constexpr TimeNs open_wait_ns = 30 * second_ns;   // an agent that is stopped does not hold a program up for ever
 constexpr TimeNs close_wait_min_ns = 100 * millisecond_ns;
 constexpr std::uint64_t send_header_bytes = 32;
+constexpr std::uint64_t short_keys_bytes = 512;  // for longer ones it grows
 constexpr const char* bytes_column = "bytes";
 
 Result<ofp_stream_options> complete(const ofp_stream_options* given) {
@@ -31,11 +32,11 @@ Status check_ranks(std::string_view name, const ofp_stream_options& options) {
 
 }  // namespace
 
-Result<std::string_view> checked_key(const char* key, const char* what) {
+Result<std::string_view> checked_key(const char* key, const char* what, std::size_t bytes_max) {
   if (key == nullptr) return std::string_view{};
-  const std::size_t length = strnlen(key, wire::key_bytes_max + 1);
-  if (length > wire::key_bytes_max)
-    return fail(Error::too_large, "{} has more than {} bytes: \"{}…\"", what, wire::key_bytes_max, std::string_view(key, 32));
+  const std::size_t length = strnlen(key, bytes_max + 1);
+  if (length > bytes_max)
+    return fail(Error::too_large, "{} has more than {} bytes: \"{}…\"", what, bytes_max, std::string_view(key, 32));
   return std::string_view(key, length);
 }
 
@@ -142,7 +143,7 @@ Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> stri
   hints_.resize(columns_.size());
   uses_.reserve(columns_.size());
   known_ = KnownColumns(columns_.size());
-  payload_.resize(send_header_bytes + 2 * wire::key_bytes_max + columns_.size() * sizeof(wire::BufferRef));
+  payload_.resize(send_header_bytes + short_keys_bytes + columns_.size() * sizeof(wire::BufferRef));
   return {};
 }
 
@@ -164,11 +165,11 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
   if (options.rows_max == 0 && !stream->bytes_as_they_are())
     return fail(Error::invalid, "stream \"{}\": rows_max is 0; set it to the rows of the largest batch", name);
   const std::string default_pool = fmt::format("local:/{}", name);
-  OFP_ASSIGN(const std::string_view pool, checked_key(options.pool, "the pool's name"));
+  OFP_ASSIGN(const std::string_view pool, checked_key(options.pool, "the pool's name", wire::pool_bytes_max));
   std::vector<std::byte> encoded;
   if (!stream->bytes_as_they_are() && !schema.fields.empty()) encoded = frame::encode(schema);
   OFP_TRY(stream->prepare(std::move(schema), strides));
-  constexpr std::uint64_t schema_bytes_max = wire::entry_bytes_max - 1024;
+  constexpr std::uint64_t schema_bytes_max = wire::entry_bytes_max - wire::pool_bytes_max - 1024;
   if (encoded.size() > schema_bytes_max)
     return fail(Error::too_large, "stream \"{}\": its schema has {} bytes, at most {} can be sent", name, encoded.size(),
                 schema_bytes_max);

@@ -166,7 +166,7 @@ class Stream {
 };
 
 // Of a key or name: NULL is the empty one.
-[[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what);
+[[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what, std::size_t bytes_max = wire::key_bytes_max);
 
 // The schema of ofp_stream_open_columns.
 [[nodiscard]] Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t count);

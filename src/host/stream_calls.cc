@@ -13,7 +13,7 @@ Status open(ofp_channel* channel, const char* name, Result<frame::Schema> schema
   *stream = nullptr;
   OFP_TRY(required(channel, "channel"));
   OFP_TRY(channel->connection->here());
-  OFP_ASSIGN(const std::string_view checked, checked_key(name, "the stream's name"));
+  OFP_ASSIGN(const std::string_view checked, checked_key(name, "the stream's name", wire::name_bytes_max));
   if (!schema) return tl::unexpected(std::move(schema).error());
   OFP_ASSIGN(auto opened, Stream::open(channel->connection, checked, std::move(*schema), strides, options));
   *stream = new ofp_stream{std::move(opened)};

@@ -115,6 +115,8 @@ void Mover::recycle(Operation* operation) {
   operation->packing = {};
   operation->set = {};
   operation->pieces.clear();
+  for (std::string* key : {&operation->row_key, &operation->column_key})
+    if (key->capacity() > wire::short_keys_bytes) *key = {};  // a short one's memory is there for the next
   spare_.push_back(operation->place);
 }
 
@@ -226,7 +228,11 @@ bool Mover::is_full(ChannelNumber number) const noexcept {
 
 Status Mover::plan_request(Stream& stream, Operation& operation) {
   const bool send = operation.kind == Operation::Kind::send;
-  OFP_TRY(spend(stream, send ? send_.charge : move_.charge));
+  std::uint64_t& charge = send ? send_.charge : move_.charge;
+  OFP_TRY(spend(stream, charge));
+  const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
+  if (charge < of_keys) return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
+  charge -= of_keys;  // what is left is for the object
   // What follows the pull of other destinations goes by the plan of a batch, which a move has not.
   if (!send && stream.destination != wire::Destination::native)
     return fail(Error::invalid, "destination {}; moves need a stream with destination native", wire::destination_name(stream.destination));
@@ -261,7 +267,7 @@ void Mover::fail_operation(Operation& operation, Failure failure, Effects& effec
   if (operation.stream == nullptr) return;
   effects.push_back(FailEffect{operation.stream->channel->number, operation.ticket, operation.stream->id,
                                {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name,
-                                                          operation.row_key, operation.column_key, failure.message)}});
+                                                          brief(operation.row_key), brief(operation.column_key), failure.message)}});
 }
 
 void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {

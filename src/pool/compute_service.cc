@@ -204,7 +204,7 @@ Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& ou
     bytes += output.bytes;
     const std::string column = result_column_of(work.what->result_column, output.name, outputs.size() == 1);
     if (work.what->stores && column.size() > wire::key_bytes_max)
-      return fail(Error::too_large, "{}: column key \"{}\" of an output has {} bytes, at most {} are allowed", name_of(*work.what), column,
+      return fail(Error::too_large, "{}: column key \"{}\" of an output has {} bytes, at most {} are allowed", name_of(*work.what), brief(column),
                   column.size(), wire::key_bytes_max);
   }
   if (!room_(bytes)) return fail(Error::no_memory, "there is no room for {} bytes of outputs of {}", bytes, name_of(*work.what));

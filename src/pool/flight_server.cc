@@ -270,7 +270,7 @@ class Service final : public fl::FlightServerBase {
       OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
       OFP_FLIGHT_ASSIGN(const auto items, call->list(command.pool, command.rows, command.columns));
       if (items.empty())
-        return status_of({Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", command.pool, command.rows, command.columns)});
+        return status_of({Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", command.pool, brief(command.rows), brief(command.columns))});
       rows = bytes = 0;
       for (const FrameTable::Item& item : items) {
         rows += static_cast<std::int64_t>(item.rows);

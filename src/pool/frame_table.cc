@@ -22,6 +22,13 @@ constexpr uid_t root = 0;
 // Programs may say a pool's options wherever they name it.
 std::string without_options(std::string_view pool) { return std::string(pool.substr(0, pool.find('?'))); }
 
+std::uint64_t bytes_of(const FrameTable::Keys& keys) noexcept { return keys.first.size() + keys.second.size(); }
+
+Status check_globs(std::string_view row_glob, std::string_view column_glob) {
+  OFP_TRY(check_glob(row_glob));
+  return check_glob(column_glob);
+}
+
 }  // namespace
 
 // ---- pools
@@ -63,6 +70,7 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
   ++freed_;
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
+  counters_.key_bytes -= bytes_of(at->first);
   --counters_.frames;
   if (!at->second.frame->unread) leave_memory(pool, at->second);
   if (at->second.file) disk_->remove(at->second.file);
@@ -94,8 +102,10 @@ Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId&
 Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const {
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 && bytes > budget)
-    return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", place.row_key,
-                place.column_key, bytes, place.pool, budget);
+    return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", brief(place.row_key),
+                brief(place.column_key), bytes, place.pool, budget);
+  if (counters_.key_bytes + place.row_key.size() + place.column_key.size() > limits_.key_bytes_max) [[unlikely]]
+    return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes, limits_.key_bytes_max);
   if (pool.options.overwrite && budget == 0) return {};
   OFP_TRY(may_replace(pool, place, id));
   const auto before = pool.objects.find({place.row_key, place.column_key});
@@ -115,8 +125,8 @@ Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId
   if (pool.options.overwrite) return {};
   const auto before = pool.objects.find({place.row_key, place.column_key});
   if (before != pool.objects.end() && (before->second.id != id || id == PutId{}))
-    return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, place.row_key,
-                place.column_key);
+    return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, brief(place.row_key),
+                brief(place.column_key));
   return {};
 }
 
@@ -138,6 +148,7 @@ void FrameTable::add(const std::string& name, Pool& pool, Keys keys, Object obje
   counters_.bytes += object.frame->bytes;
   ++counters_.frames;
   ++counters_.puts;
+  counters_.key_bytes += bytes_of(keys);
   const auto added = pool.objects.emplace(std::move(keys), std::move(object)).first;
   if (!added->second.frame->unread) enter_memory(pool, added->first, added->second);
   if (place.hidden) return;
@@ -182,7 +193,7 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
   const auto at = pool->objects.find({row_key, column_key});
   if (at == pool->objects.end())
-    return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, row_key, column_key);
+    return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, brief(row_key), brief(column_key));
   if (pool->options.spill != Spill::off)
     return fail(Error::unsupported, "pool \"{}\" has spill: what is on disk is not changed in place; put the object anew", name);
   return at->second.frame;
@@ -190,6 +201,7 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
 
 Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std::string_view row_glob,
                                                     std::string_view column_glob, uid_t user) {
+  OFP_TRY(check_globs(row_glob, column_glob));
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
   std::vector<QuerySource> chosen;
   for (const auto& [sequence, at] : pool->by_sequence) {
@@ -197,7 +209,7 @@ Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std
     if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) chosen.push_back({at->second.frame, row, column});
   }
   if (chosen.empty())
-    return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, row_glob, column_glob);
+    return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, brief(row_glob), brief(column_glob));
   return chosen;
 }
 
@@ -213,7 +225,7 @@ Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const 
   }
   if (!found.empty()) return found;
   if (column.empty() && !holds_row(name, row) && !pool->steps.contains(row))
-    return fail(Error::not_found, "pool \"{}\" has no objects in row \"{}\"", name, row);
+    return fail(Error::not_found, "pool \"{}\" has no objects in row \"{}\"", name, brief(row));
   return fail(Error::not_found, "{}", describe_absence({.pool = name, .keys = {row, column}}));
 }
 
@@ -323,10 +335,20 @@ void FrameTable::get(Get get, Effects& effects) {
     }
   }
   if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(get)});
-  if (waiting_.size() >= limits_.waiting_max)
-    return refuse({Error::too_large, fmt::format("{} requests are waiting for objects, which is the limit", waiting_.size())});
+  if (Status may = may_wait(get); !may) return refuse(std::move(may).error());
   waiting_.push_back(std::move(get));
   ++counters_.waiting;
+}
+
+Status FrameTable::may_wait(const Get& get) const {
+  if (waiting_.size() >= limits_.waiting_max)
+    return fail(Error::too_large, "{} requests are waiting for objects, which is the limit", waiting_.size());
+  std::uint64_t bytes = bytes_of(get.keys);
+  if (bytes <= wire::short_keys_bytes) return {};
+  for (const Get& each : waiting_) bytes += bytes_of(each.keys);
+  if (bytes <= limits_.waiting_key_bytes_max) return {};
+  return fail(Error::too_large, "requests that wait for objects would have keys of {} bytes, at most {} are allowed", bytes,
+              limits_.waiting_key_bytes_max);
 }
 
 std::vector<FrameTable::Get> FrameTable::take_waiting(const std::function<bool(const Get&)>& chosen) {
@@ -346,10 +368,10 @@ std::string FrameTable::describe_absence(const Get& get) const {
   if (at == pools_.end()) return fmt::format("there is no pool \"{}\"", get.pool);
   if (const auto step = at->second.steps.find(row); step != at->second.steps.end())
     return fmt::format("pool \"{}\": {} of {} ranks have ended step \"{}\"", get.pool, step->second.ended.size(),
-                       step->second.ranks, row);
+                       step->second.ranks, brief(row));
   if (at->second.objects.contains(get.keys))
-    return fmt::format("pool \"{}\": step \"{}\" has not been ended by any rank", get.pool, row);
-  return fmt::format("pool \"{}\" has no object ({}, {})", get.pool, row, column);
+    return fmt::format("pool \"{}\": step \"{}\" has not been ended by any rank", get.pool, brief(row));
+  return fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(row), brief(column));
 }
 
 void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects) {
@@ -461,6 +483,7 @@ TimeNs FrameTable::next_deadline() const noexcept {
 Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, uid_t user, std::string_view row_glob,
                                                        std::string_view column_glob, std::uint64_t after,
                                                        std::size_t bytes_max, bool& more) {
+  OFP_TRY(check_globs(row_glob, column_glob));
   OFP_ASSIGN(const Pool* const pool, existing(name, user, Access::read));
   std::vector<Item> items;
   std::size_t bytes = 0;
@@ -469,7 +492,7 @@ Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, 
     const auto& [row, column] = at->second->first;
     if (!glob_matches(row_glob, row) || !glob_matches(column_glob, column)) continue;
     bytes += 28 + row.size() + column.size();
-    more = bytes > bytes_max;
+    more = bytes > bytes_max && !items.empty();
     if (more) break;
     const Object& object = at->second->second;
     items.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
@@ -497,6 +520,7 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
 
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(const std::string& name, uid_t user, std::string_view row_glob,
                                                        std::string_view column_glob) {
+  OFP_TRY(check_globs(row_glob, column_glob));
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
   // Only rows that begin as the pattern does are looked at: a drop of one object should not cost a look at all of them.
   const std::string_view row_prefix = glob_prefix(row_glob), column_prefix = glob_prefix(column_glob);

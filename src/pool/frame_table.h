@@ -34,7 +34,7 @@ using mover::Effects;
 using mover::FramePtr;
 
 struct FrameTableCounters {
-  std::uint64_t pools = 0, frames = 0, bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0, waiting = 0, leases = 0;
+  std::uint64_t pools = 0, frames = 0, bytes = 0, key_bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0, waiting = 0, leases = 0;
   std::uint64_t written_bytes = 0;
 };
 
@@ -43,6 +43,8 @@ class FrameTable {
   struct Limits {
     std::size_t waiting_max = 65536;
     std::size_t leases_max = 65536;  // of one channel
+    std::uint64_t key_bytes_max = 1 << 30;          // of all objects, on disk or not
+    std::uint64_t waiting_key_bytes_max = 64 << 20;  // of requests that wait
     TimeNs offer_wait_ns = second_ns;  // for the descriptor of a write that was asked for already
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
@@ -58,7 +60,7 @@ class FrameTable {
   // What a pool's options say of objects here; before that it has those of a pool without.
   [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
-  // Error::would_block: the pool's budget is used up. Error::too_large: it never fits. Error::exists: no overwriting.
+  // Error::would_block: the pool's budget is used up, or the memory for keys is. Error::too_large: it never fits. Error::exists: no overwriting.
   [[nodiscard]] Status may_put(const Place& place, std::uint64_t bytes, const PutId& id) const;
   // `file`: it is on disk already, and will be removed there if it is not taken.
   [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {}, const RecordPtr& file = nullptr);
@@ -251,6 +253,7 @@ class FrameTable {
   void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
+  [[nodiscard]] Status may_wait(const Get& get) const;
   [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   // frame_table_spill.cc

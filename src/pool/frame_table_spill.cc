@@ -312,6 +312,7 @@ void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   pool.bytes += record->bytes;
   counters_.bytes += record->bytes;
   ++counters_.frames;
+  counters_.key_bytes += keys.first.size() + keys.second.size();
   const auto added = pool.objects.emplace(keys, std::move(object)).first;
   if (record->hidden) return;
   added->second.sequence = next_sequence_++;

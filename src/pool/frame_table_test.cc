@@ -185,6 +185,48 @@ TEST_F(FrameTableTest, ALongListComesInPieces) {
   EXPECT_EQ(seen, 2000u);
 }
 
+TEST_F(FrameTableTest, APageOfAListHasOneObjectWhateverItsKeys) {
+  const std::string column(wire::key_bytes_max, 'c');
+  for (char row : {'a', 'b', 'c'}) put(std::string(wire::key_bytes_max, row), column);
+  std::uint64_t after = 0;
+  for (char row : {'a', 'b', 'c'}) {
+    effects_.clear();
+    ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", after});
+    const auto* listed = only<mover::ListedEffect>();
+    ASSERT_NE(listed, nullptr);
+    ASSERT_EQ(listed->message.entries.size(), 1u);
+    EXPECT_EQ(listed->message.entries[0].row_key.front(), row);
+    EXPECT_EQ(listed->message.more, row != 'c');
+    after = listed->message.entries[0].sequence;
+  }
+}
+
+TEST_F(FrameTableTest, KeysOfObjectsTakeNoMoreThanTheirMemory) {
+  FrameTable table({.key_bytes_max = 1000});
+  const auto put_into = [&](char row) { return table.put({"local:/p", std::string(300, row), "c", owner, 0, false}, frame(8), 0, effects_); };
+  for (char row : {'a', 'b', 'c'}) EXPECT_TRUE(put_into(row));
+  EXPECT_EQ(table.counters().key_bytes, 903u);
+  const Status refused = put_into('d');
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::would_block) << "so the put waits";
+  EXPECT_EQ(refused.error().message, "keys of objects have 903 bytes here, at most 1000 are allowed");
+  ASSERT_TRUE(table.drop("local:/p", owner, "a*", "*"));
+  EXPECT_TRUE(put_into('d'));
+}
+
+TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
+  FrameTable table({.waiting_key_bytes_max = 10'000});
+  const auto want = [&](std::size_t length) {
+    effects_.clear();
+    table.get({.channel = reader, .ticket = ++ticket_, .user = owner, .pool = "local:/p", .keys = {std::string(length, 'k'), "c"}, .wait_ns = second_ns}, effects_);
+    const auto* const failed = only<mover::FailEffect>();
+    return failed != nullptr ? failed->failure.message : std::string("waits");
+  };
+  EXPECT_EQ(want(6000), "waits");
+  EXPECT_EQ(want(6000), "requests that wait for objects would have keys of 12002 bytes, at most 10000 are allowed");
+  EXPECT_EQ(want(100), "waits") << "short ones are bounded by their number";
+}
+
 TEST_F(FrameTableTest, KeepLetsTheOldestGo) {
   for (int i = 0; i < 5; ++i) put("row" + std::to_string(i), "c", 4096, 2);
   EXPECT_EQ(rows("", ""), (Strings{"row3", "row4"}));

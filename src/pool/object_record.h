@@ -41,7 +41,7 @@ struct ObjectRecord {
   std::string row, column;
 
   bool operator==(const ObjectRecord&) const = default;
-  [[nodiscard]] std::string described() const { return fmt::format("object ({}, {}) of pool \"{}\"", row, column, pool.substr(0, pool.find('?'))); }
+  [[nodiscard]] std::string described() const { return fmt::format("object ({}, {}) of pool \"{}\"", brief(row), brief(column), pool.substr(0, pool.find('?'))); }
 };
 using RecordPtr = std::shared_ptr<const ObjectRecord>;
 

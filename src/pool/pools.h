@@ -220,6 +220,7 @@ class Pools final : public mover::Store, public QueryMembers {
     std::size_t asked = 0;
     bool found = false;  // some member knows the pool
     std::map<FrameTable::Keys, FrameTable::Item> items{};
+    std::uint64_t key_bytes = 0;  // of those that other members sent
     std::uint64_t dropped = 0;
     std::optional<Failure> failure{};
   };

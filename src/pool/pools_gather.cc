@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t page_of_reply_bytes = 16 * 1024;
 constexpr std::size_t items_max = 1 << 20;  // of one listing
+constexpr std::uint64_t items_bytes_max = 512 << 20;  // of their keys
 
 }  // namespace
 
@@ -129,14 +130,15 @@ void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Re
     wire::Listed listed{};
     status = wire::decode(answer->payload, listed);
     for (const wire::ListedEntry& entry : listed.entries) {
-      if (!status || gather.items.size() >= items_max) break;
+      if (!status || gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max) break;
+      gather.key_bytes += entry.row_key.size() + entry.column_key.size();
       gather.items.emplace(FrameTable::Keys{entry.row_key, entry.column_key},
                            FrameTable::Item{entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     if (!listed.more) after = 0;
-    if (gather.items.size() >= items_max)
-      status = fail(Error::too_large, "more than {} objects; ask for fewer by a pattern", items_max);
+    if (gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max)
+      status = fail(Error::too_large, "more than {} objects, or keys of more than {} bytes; ask for fewer by a pattern", items_max, items_bytes_max);
   }
   if (status) gather.found = true;
   else if (status.error().code != Error::not_found && !gather.failure) gather.failure = std::move(status).error();
@@ -173,7 +175,7 @@ void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, const Listi
   for (std::size_t i = after; i < listing.items->size() && !listed.more; ++i) {
     const FrameTable::Item& item = (*listing.items)[i];
     bytes += 28 + item.row.size() + item.column.size();
-    listed.more = bytes > page_of_reply_bytes;
+    listed.more = bytes > page_of_reply_bytes && i > after;
     if (!listed.more) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
   }
   effects.push_back(mover::ListedEffect{channel, ticket, std::move(listed), listing.items});

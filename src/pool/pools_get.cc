@@ -68,7 +68,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
         return table_.get(std::move(here), effects);
       }
       remote.tried.push_back(self_);
-      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, get.keys.first, get.keys.second)};
+      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first), brief(get.keys.second))};
       continue;
     }
     remote.owner = candidate;
@@ -101,8 +101,8 @@ void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Eff
   if (!wire::decode(request.payload, asked)) return;
   const auto is_meant = [&](const FrameTable::Get& get) { return get.channel == channel && get.ticket == asked.ticket && !get.of_member; };
   const auto end = [&](const FrameTable::Get& get) {
-    refuse(get.channel, get.ticket, {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more", get.keys.first,
-                                                                   get.keys.second, get.pool)},
+    refuse(get.channel, get.ticket, {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more", brief(get.keys.first),
+                                                                   brief(get.keys.second), get.pool)},
            effects);
   };
   for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
@@ -232,7 +232,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
            return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
          })) {
       if (each.get.of_member) {
-        refuse(each.get.channel, each.get.ticket, {Error::closed, fmt::format("row \"{}\" lies on other members now", each.get.keys.first)}, effects);
+        refuse(each.get.channel, each.get.ticket, {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))}, effects);
         continue;
       }
       const std::uint64_t number = next_number_++;

@@ -59,7 +59,7 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
   }
   const auto known = definitions_.find(pool);
   if (member.empty() || known == definitions_.end())
-    return done(fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, keys.first, keys.second), now, effects);
+    return done(fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, brief(keys.first), brief(keys.second)), now, effects);
   const uid_t user = table_.user_of(pool);
   fetch_part(member, user, EntryKind::peer_get, deadline_after(now, options_.put_wait_ns), {},
              [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {

@@ -70,7 +70,7 @@ std::shared_ptr<arrow::MutableBuffer> writable(const FramePtr& frame) {
 }  // namespace
 
 Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source) {
-  const auto where = [&] { return fmt::format("object ({}, {})", source.row_key, source.column_key); };
+  const auto where = [&] { return fmt::format("object ({}, {})", brief(source.row_key), brief(source.column_key)); };
   if (!source.frame->arrow) return fail(Error::schema, "{} is plain bytes, no Arrow", where());
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;

@@ -40,8 +40,8 @@ class ArrowRun final : public QueryRun {
         schema = imported.first;
         OFP_ASSIGN(work_.bound, bind_to(work_.query, schema));
       } else if (!imported.first->Equals(*schema, false)) {
-        return fail(Error::schema, "object ({}, {}) has the columns {}, object ({}, {}) has {}", source.row_key, source.column_key,
-                    names_of(*imported.first), sources_.front().row_key, sources_.front().column_key, names_of(*schema));
+        return fail(Error::schema, "object ({}, {}) has the columns {}, object ({}, {}) has {}", brief(source.row_key), brief(source.column_key),
+                    names_of(*imported.first), brief(sources_.front().row_key), brief(sources_.front().column_key), names_of(*schema));
       }
       for (const auto& batch : imported.second) OFP_TRY(add(*batch, plain));
     }

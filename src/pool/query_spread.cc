@@ -147,7 +147,7 @@ void QueryService::all_begun(Answer& answer, TimeNs now, Effects& effects) {
   if (std::ranges::none_of(spread.parts, is_open))
     return fail_answer(answer, {Error::not_found, spread.over.order.empty()
                                                       ? fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", answer.pool,
-                                                                    answer.row_glob, answer.column_glob)
+                                                                    brief(answer.row_glob), brief(answer.column_glob))
                                                       : fmt::format("pool \"{}\" has no tracks yet", answer.pool)},
                        now, effects);
   if (spread.query.aggregates.empty()) {

@@ -152,7 +152,7 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
   const std::string_view text = of_member ? peer.pool : asked.pool;
   const std::string_view row = of_member ? peer.row_glob : asked.row_glob, column = of_member ? peer.column_glob : asked.column_glob;
   if ((row != "*" && !row.empty()) || (column != "*" && !column.empty()))
-    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text, row, column);
+    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text, brief(row), brief(column));
   OFP_ASSIGN(Pool* const pool, existing(text, of_member ? static_cast<uid_t>(peer.user) : channels_.at(channel)));
   if (!of_member) {
     for (const std::string& member : pool->sift->geometry().members()) {

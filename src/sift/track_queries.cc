@@ -161,8 +161,8 @@ TrackQuery bounds_of(const Query& query, const RowForm& rows) {
 Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, std::string_view row_glob, std::string_view column_glob, uid_t user,
                                                        mover::Effects& effects) {
   if (!says_all(row_glob) || !says_all(column_glob))
-    return fail(Error::unsupported, "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text, row_glob,
-                column_glob);
+    return fail(Error::unsupported, "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text, brief(row_glob),
+                brief(column_glob));
   OFP_ASSIGN(SiftService::TrackSource source, sifts_.track_source(text, user, effects));
   if (source.snapshot.form() == nullptr) return std::vector<QuerySource>{};
   return std::vector<QuerySource>{{nullptr, "tracks of " + source.text.substr(0, source.text.find('?')), "", std::make_shared<TrackFeed>(std::move(source))}};

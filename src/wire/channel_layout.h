@@ -7,6 +7,8 @@
 //   4096                       request slots          host
 //   + request_slots * 64       reply slots            agent
 //   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream
+//   + streams_max * 64, page   a request's payload    host      one that is too large for the ring, at a time; its slots are
+//                                                               free again when the agent has copied it, too
 //
 // Positions count slots since the beginning and never wrap; the slot is position modulo ring size, the
 // lap is position / ring size + 1. The host writes slots, then the tail with release order.
@@ -67,9 +69,10 @@ struct ChannelLayout {
   [[nodiscard]] constexpr std::uint64_t completion_line(std::uint32_t stream) const noexcept {
     return completion_lines() + stream * sizeof(CompletionLine);
   }
-  [[nodiscard]] constexpr std::uint64_t total_bytes() const noexcept {
+  [[nodiscard]] constexpr std::uint64_t outside() const noexcept {
     return align_up(completion_lines() + streams_max * sizeof(CompletionLine), page_bytes);
   }
+  [[nodiscard]] constexpr std::uint64_t total_bytes() const noexcept { return outside() + entry_bytes_max; }
 };
 
 inline constexpr std::uint32_t ring_slots_min = 64;
@@ -79,7 +82,8 @@ inline constexpr std::uint32_t streams_max_max = 1u << 16;
 // Of a layout another process asked for.
 [[nodiscard]] Status check_layout(const ChannelLayout& layout);
 
-// Slots an entry may take: half the ring, so that one entry never waits for itself.
+// Slots an entry is given at a time: half the ring, so that it never waits for itself. A request of more lies outside; a reply of more is
+// written in parts, as the host reads them.
 [[nodiscard]] constexpr std::uint64_t entry_slots_max(std::uint64_t ring_slots) noexcept { return ring_slots / 2; }
 
 }  // namespace offpath::wire

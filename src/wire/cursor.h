@@ -2,6 +2,7 @@
 // A Reader that ran past its end stays failed; callers check `ok()` once after the last field.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "base/bytes.h"
 
 namespace offpath::wire {
+
+inline constexpr std::uint16_t text_escape = 0xFFFF;
 
 class Reader {
  public:
@@ -30,8 +33,16 @@ class Reader {
     at_ += length;
     return taken;
   }
-  // u16 length, then the characters.
-  std::string_view take_text() noexcept { return text_of(take_bytes(take<std::uint16_t>())); }
+  // u16 length, then the characters. A length of 65,535 says that the length follows as u32, which is no less: of such lengths keys
+  // have, and others cost two bytes.
+  std::string_view take_text() noexcept {
+    std::uint64_t length = take<std::uint16_t>();
+    if (length == text_escape) [[unlikely]] {
+      length = take<std::uint32_t>();
+      failed_ |= length < text_escape;
+    }
+    return text_of(take_bytes(length));
+  }
 
   [[nodiscard]] bool ok() const noexcept { return !failed_; }
   [[nodiscard]] bool done() const noexcept { return !failed_ && at_ == bytes_.size(); }
@@ -58,9 +69,9 @@ class Writer {
     to_.resize(at + bytes.size());
     if (!bytes.empty()) std::memcpy(to_.data() + at, bytes.data(), bytes.size());
   }
-  // The caller has checked text.size() <= 65535.
   void put_text(std::string_view text) {
-    put(static_cast<std::uint16_t>(text.size()));
+    put(static_cast<std::uint16_t>(std::min<std::size_t>(text.size(), text_escape)));
+    if (text.size() >= text_escape) [[unlikely]] put(static_cast<std::uint32_t>(text.size()));
     put_bytes(bytes_of(text));
   }
 

@@ -2,7 +2,7 @@
 // they lie, and runs with a FieldWriter to encode and with a FieldReader to decode.
 //
 //   way.begins("credit request")                             what errors call the message
-//   way(m.stream, m.total)                                   numbers, flags (u8), arrays of bytes, texts (u16 length)
+//   way(m.stream, m.total)                                   numbers, flags (u8), arrays of bytes, texts (cursor.h)
 //   way.text(m.name, name_bytes_max, "the stream's name")    a text that is refused beyond so many bytes
 //   way.cut(m.message, 480)                                  a text that is cut to so many bytes when written
 //   way.choice(m.word, WakeWord::now, "word")                an enumeration up to its last value

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "wire/channel_layout.h"
 #include "wire/fields.h"
 
 namespace offpath::wire {
@@ -19,6 +20,11 @@ constexpr std::array<std::string_view, compressions> compression_names = {"none"
 // The fields of each message, and what has to hold between them beyond that each is well formed.
 
 constexpr std::string_view row_key = "the row key", column_key = "the column key";
+
+// The largest requests: a computation has four keys and its arguments, a drop two patterns.
+static_assert(4 * key_bytes_max + pool_bytes_max + 3 * name_bytes_max + arguments_bytes_max + 1024 <= entry_bytes_max);
+static_assert(2 * pattern_bytes_max + pool_bytes_max + 1024 <= entry_bytes_max);
+static_assert(2 * key_bytes_max + buffers_max * (sizeof(BufferRef) + sizeof(Node)) + 1024 <= entry_bytes_max);
 
 Status check(const auto&) { return {}; }
 
@@ -54,21 +60,31 @@ void fields(auto& way, Is<CloseStream> auto& m) {
   way(m.stream);
 }
 
-// 0 stream u32 | 4 row key u8 | 5 column key u8 | 6 nodes u16 | 8 buffers u32 | 12 set u32 | 16 charge u64 |
-// 24 rows u64 | 32 keys, then buffers, then nodes
+// 0 stream u16 | 2 nodes u16 | 4 buffers u16 | 6 set u16 | 8 row key u32 | 12 column key u32 | 16 charge u64 | 24 rows u64 |
+// 32 keys, then buffers, then nodes
+static_assert(streams_max_max <= 1u << 16 && buffers_max < 1u << 16);
 void fields(auto& way, Is<Send> auto& m) {
   way.begins("send");
-  auto row_key_bytes = static_cast<std::uint8_t>(m.row_key.size());
-  auto column_key_bytes = static_cast<std::uint8_t>(m.column_key.size());
+  auto stream = static_cast<std::uint16_t>(m.stream);
   auto nodes = static_cast<std::uint16_t>(m.nodes.size());
-  auto buffers = static_cast<std::uint32_t>(m.buffers.size());
-  way(m.stream, row_key_bytes, column_key_bytes, nodes, buffers, m.set, m.charge, m.rows);
+  auto buffers = static_cast<std::uint16_t>(m.buffers.size());
+  auto set = static_cast<std::uint16_t>(m.set);
+  auto row_key_bytes = static_cast<std::uint32_t>(m.row_key.size());
+  auto column_key_bytes = static_cast<std::uint32_t>(m.column_key.size());
+  way(stream, nodes, buffers, set, row_key_bytes, column_key_bytes, m.charge, m.rows);
   way.counted(m.row_key, row_key_bytes);
   way.counted(m.column_key, column_key_bytes);
   way.counted(m.buffers, buffers);
   way.counted(m.nodes, nodes);
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(m)>>) {
+    m.stream = stream;
+    m.set = set;
+  }
 }
 Status check(const Send& m) {
+  for (const auto& [key, name] : {std::pair(m.row_key, row_key), std::pair(m.column_key, column_key)})
+    if (key.size() > key_bytes_max)
+      return fail(Error::too_large, "send: {} has {} bytes, at most {} are allowed", name, key.size(), key_bytes_max);
   if (m.buffers.size() > buffers_max)
     return fail(Error::too_large, "a send of {} buffers, at most {} are allowed", m.buffers.size(), buffers_max);
   if (m.set > sets_max) return fail(Error::invalid, "a send names set {} of buffers, the last is {}", m.set, sets_max);
@@ -118,8 +134,8 @@ void fields(auto& way, Is<PoolGet> auto& m) {
 // What lists and drops choose by.
 void globs(auto& way, auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
-  way.text(m.row_glob, key_bytes_max, "the row pattern");
-  way.text(m.column_glob, key_bytes_max, "the column pattern");
+  way.text(m.row_glob, pattern_bytes_max, "the row pattern");
+  way.text(m.column_glob, pattern_bytes_max, "the column pattern");
 }
 
 void fields(auto& way, Is<PoolList> auto& m) {

@@ -81,12 +81,13 @@ enum class ReplyKind : std::uint8_t {
   task_done = 7,
 };
 
-inline constexpr std::size_t key_bytes_max = 255;
+inline constexpr std::size_t key_bytes_max = 64 << 10;
+inline constexpr std::size_t pattern_bytes_max = 3 * key_bytes_max;  // of any key there is one that only it matches: a set for each character
 inline constexpr std::size_t enclosed_bytes_max = 1024;  // an object of no more comes in its answer
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t pool_bytes_max = 1024;  // of a pool's name with its options
 inline constexpr std::size_t arguments_bytes_max = 32 << 10;  // of a function, in the request itself
-inline constexpr std::uint32_t buffers_max = 2800;  // of one send, so that it fits entry_bytes_max
+inline constexpr std::uint32_t buffers_max = 2800;  // of one send
 inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
 inline constexpr std::uint32_t set_buffers_max = 64;   // of each
 inline constexpr std::uint64_t sets_bytes_max = 2 << 20;  // of one channel, by set_bytes: both sides count
@@ -151,7 +152,7 @@ static_assert(sizeof(Node) == 16);
 // others do.
 struct Send {
   std::uint32_t stream;
-  std::uint64_t charge;  // what the host took from its credit for it: charge_base and charge_of_buffer of each buffer
+  std::uint64_t charge;  // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
   std::uint64_t rows;
   std::string_view row_key;
   std::string_view column_key;
@@ -622,6 +623,12 @@ struct TaskDone {
 
 // What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
 [[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
+// Short keys are part of charge_base.
+inline constexpr std::uint64_t short_keys_bytes = 1024;
+[[nodiscard]] constexpr std::uint64_t charge_of_keys(std::string_view row_key, std::string_view column_key) noexcept {
+  const std::uint64_t bytes = row_key.size() + column_key.size();
+  return bytes <= short_keys_bytes ? 0 : align_up(bytes, page_bytes);
+}
 
 #define OFFPATH_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "wire/cursor.h"
+
 namespace offpath::wire {
 namespace {
 
@@ -111,12 +113,59 @@ TEST(Message, TheLargestSendFitsAnEntry) {
   const std::string key(key_bytes_max, 'k');
   send.row_key = send.column_key = key;
   send.buffers.resize(buffers_max);
+  send.nodes.resize(buffers_max);
   EXPECT_LE(bytes_of_message(send).size(), entry_bytes_max);
+  Send taken{};
+  const std::vector<std::byte> bytes = bytes_of_message(send);
+  ASSERT_TRUE(decode(bytes, taken));
+  EXPECT_EQ(taken.column_key, key);
+  EXPECT_EQ(taken.nodes.size(), buffers_max);
+  send.nodes.clear();
   send.buffers.resize(buffers_max + 1);
   Send back{};
   const auto status = decode(bytes_of_message(send), back);
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("2801"), std::string::npos) << status.error().message;
+}
+
+TEST(Message, KeysHaveUpTo64KiB) {
+  std::vector<std::byte> kept;
+  for (const std::size_t length : {255u, 256u, 65534u, 65535u, 65536u}) {
+    const std::string row(length, 'r'), column(length, 'c');
+    const auto get = there_and_back(PoolGet{"local:/p", row, column, -1}, kept);
+    EXPECT_EQ(get.row_key, row);
+    EXPECT_EQ(get.column_key, column);
+    EXPECT_EQ(get.wait_ns, -1);
+    const auto send = there_and_back(Send{65535, 8192, 100, row, column, {}, {}}, kept);
+    EXPECT_EQ(send.stream, 65535u);
+    EXPECT_EQ(send.row_key, row);
+    EXPECT_EQ(send.column_key, column);
+    EXPECT_EQ(there_and_back(StepEnd{3, row}, kept).row_key, row);
+    EXPECT_EQ(there_and_back(Listed{false, {{1, 2, 3, row, column}}}, kept).entries.at(0).column_key, column);
+  }
+  const std::string longer(65537, 'k');
+  const auto refusal = [](const auto& message) {
+    auto back = message;
+    const auto status = decode(bytes_of_message(message), back);
+    return status ? std::string("taken") : status.error().message;
+  };
+  EXPECT_EQ(refusal(PoolGet{"local:/p", longer, "c", 0}), "get: the row key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(PoolGet{"local:/p", "r", longer, 0}), "get: the column key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(Send{1, 0, 0, "r", longer, {}, {}}), "send: the column key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(PeerStepEnd{5, 1, 2, "p", longer}), "end of step of a member: the row key has 65537 bytes, at most 65536 are allowed");
+}
+
+TEST(Message, ATextHasOneWayToSayItsLength) {
+  std::vector<std::byte> bytes;
+  Writer writer(bytes);
+  writer.put(std::uint32_t{3});
+  writer.put(std::uint16_t{0xFFFF});
+  writer.put(std::uint32_t{2});
+  writer.put_bytes(bytes_of("ab"));
+  StepEnd back{};
+  const auto status = decode(bytes, back);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Error::protocol);
 }
 
 TEST(Message, MovesAndPools) {

@@ -6,6 +6,9 @@
 // An entry is one or more slots in a row: the first has flag `first`, the last has flag `last`, all
 // carry the same kind and ticket. `lap` counts how often the ring went round, starting at 1, so that a
 // slot read over a network is known to be new. The checksum covers the whole slot with its own field as 0.
+//
+// A request that would take more than half of the ring is one slot with flag `outside`: its payload lies in the channel
+// segment behind the lines (channel_layout.h), and the slot says how long it is and gives its checksum.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +19,16 @@ namespace offpath::wire {
 
 inline constexpr std::uint64_t slot_bytes = 64;
 inline constexpr std::uint64_t slot_payload_bytes = 48;
-inline constexpr std::uint64_t entry_bytes_max = 96 * 1024;  // payload of one entry, over all its slots
+inline constexpr std::uint64_t entry_bytes_max = 512 * 1024;  // payload of one entry, over all its slots or outside of them
 
-enum SlotFlags : std::uint8_t { slot_first = 1, slot_last = 2 };
+enum SlotFlags : std::uint8_t { slot_first = 1, slot_last = 2, slot_outside = 4 };
+
+// What the slot of an entry that lies outside holds.
+struct OutsideEntry {
+  std::uint32_t length;
+  std::uint32_t crc32c;
+};
+static_assert(sizeof(OutsideEntry) == 8);
 
 struct SlotHeader {
   std::uint32_t lap;

@@ -1,8 +1,9 @@
 // A hostile host program against the real agent: whatever it writes into its ring, with right checksums, ends at
 // most its own channel; the agent stays whole and gets all its memory back.
 //
-// The input is a list of requests, {kind u8, length u16, payload}; the payload's bytes are taken as they are. Every
-// eighth byte value of `kind` scribbles over the ring's control words instead.
+// The input is a list of requests, {kind u8, length u16, payload}; the payload's bytes are taken as they are, in the ring or, with bit 6 of
+// `kind` and where they are too many, outside of it; with bit 7 too, more of it than there is. Every eighth byte value of `kind` scribbles over
+// the ring's control words instead.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -54,9 +55,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   channel::RingWriter ring(memory + wire::ChannelLayout::request_ring, layout.request_slots);
   const auto word = [](std::byte* at) { return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at)); };
   std::uint64_t ticket = 0;
-  const auto post = [&](std::uint8_t kind, Bytes payload) {
-    if (wire::slots_for(payload.size()) > layout.request_slots / 2) return;
-    ring.write(kind, ++ticket, payload);
+  const auto post = [&](std::uint8_t kind, Bytes payload, bool outside = false, std::uint32_t more = 0) {
+    if (outside || wire::slots_for(payload.size()) > wire::entry_slots_max(layout.request_slots)) {
+      if (!payload.empty()) std::memcpy(memory + layout.outside(), payload.data(), payload.size());
+      ring.write_outside(kind, ++ticket, {static_cast<std::uint32_t>(payload.size()) + more, crc32c(payload)});
+    } else {
+      ring.write(kind, ++ticket, payload);
+    }
     word(memory).store(ring.position());
     agent.step(fabric->now());
     agent.run_for(10 * microsecond_ns);
@@ -76,7 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       word(memory + line * 8).store(load<std::uint64_t>(payload.data() + 1));
       agent.run_for(10 * microsecond_ns);
     } else {
-      post(kind > 15 ? kind % 16 : kind, payload);
+      const bool outside = (kind & 0x40) != 0;
+      post(kind > 15 ? kind % 16 : kind, payload, outside, outside && (kind & 0x80) != 0 ? 1u << (length % 32) : 0);
     }
   }
   pair->host->close();

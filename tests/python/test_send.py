@@ -208,12 +208,13 @@ def test_rows_beyond_the_largest_batch(session, name, data):
 
 def test_keys(session, name, data):
     stream = session.stream(name, SCHEMA, rows_max=ROWS)
-    with pytest.raises(offpath.TooLarge, match="255"):
-        stream.send(data, key="k" * 256)
+    with pytest.raises(offpath.TooLarge, match="the row key has more than 65536 bytes"):
+        stream.send(data, key="k" * 65537)
     with pytest.raises(offpath.Invalid, match="key"):
         stream.send(data, key=5)
-    stream.send(data, key=("k" * 255, "c" * 255)).wait_stored(5)
-    assert session.pool(stream.pool_name).keys() == [("k" * 255, "c" * 255)]
+    for length in (255, 65536):
+        stream.send(data, key=("k" * length, "c" * length)).wait_stored(5)
+    assert session.pool(stream.pool_name).keys() == [("k" * length, "c" * length) for length in (255, 65536)]
 
 
 def test_stream_options(session, agent, name):

@@ -162,6 +162,7 @@ class World {
     const std::uint64_t rows = random_.chance(0.1) ? 0 : random_.below(rows_max + 1);
     Sent sent;
     sent.row_key = "step" + std::to_string(program.sent.size());
+    if (random_.chance(0.2)) sent.row_key.append(random_.below(wire::key_bytes_max - 32), 'k');  // some too long for any of the rings
     for (const Column& column : program.columns)
       sent.values.emplace_back(column.values.begin(), column.values.begin() + static_cast<std::ptrdiff_t>(rows));
     auto ticket = program.host->send(program.columns, rows, sent.row_key, "c", random_.chance(0.5) ? deadline() : 0);

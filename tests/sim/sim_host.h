@@ -53,7 +53,7 @@ class SimHost {
 
   Result<std::uint64_t> send(const std::vector<Column>& columns, std::uint64_t rows, const std::string& row_key,
                              const std::string& column_key, TimeNs deadline) {
-    wire::Send send{.stream = stream_, .charge = charge_base_, .rows = rows, .row_key = row_key, .column_key = column_key,
+    wire::Send send{.stream = stream_, .charge = charge_base_ + wire::charge_of_keys(row_key, column_key), .rows = rows, .row_key = row_key, .column_key = column_key,
                     .nodes = {}, .buffers = {}};
     auto posting = end_.begin();
     for (const Column& column : columns) {
