@@ -11,10 +11,10 @@
 
 #include "link/authentication.h"
 #include "link/connected_pair.h"
+#include "link/registered_memory.h"
 #include "link/tcp_host_link.h"
 #include "link/verbs_connection.h"
 #include "link/verbs_link.h"
-#include "link/verbs_memory.h"
 
 namespace offpath::link {
 namespace {

@@ -1,7 +1,7 @@
 // The agent's own memory as its card may touch it: a bounce buffer for small pieces, regions for large ones.
 //
-// A card moves bytes only from and to memory that was registered, which pins its pages. What the agent reads to and
-// writes from is of three kinds:
+// A card (verbs_link, doca_link) moves bytes only from and to memory that was registered, which pins its pages. What the
+// agent reads to and writes from is of three kinds:
 //
 //   frames      last and are on a list (lasting_memory.h): registered once, by windows, and kept while they last
 //   other large memory            registered for the operation, given free with it
@@ -23,26 +23,50 @@
 #include "base/status.h"
 #include "link/lasting_memory.h"
 #include "link/link.h"
-#include "link/verbs_handles.h"
 
 namespace offpath::link {
 
-// Taken and given back in the same order: requests of one queue pair complete in the order they were posted.
+// Memory that a card may touch for as long as this lives. Each kind of card derives its own.
+class Registration {
+ public:
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  virtual ~Registration() = default;
+  [[nodiscard]] std::uint64_t key() const noexcept { return key_; }  // by which requests name it
+
+ protected:
+  explicit Registration(std::uint64_t key) noexcept : key_(key) {}
+
+ private:
+  std::uint64_t key_;
+};
+
+class Registrar {
+ public:
+  // `written`: the card writes there as well.
+  [[nodiscard]] virtual Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) = 0;
+
+ protected:
+  ~Registrar() = default;
+};
+
+// Taken and given back in the same order: that of posting.
 class BounceRing {
  public:
   static constexpr std::uint64_t bytes = 1 << 20;
 
-  [[nodiscard]] static Result<BounceRing> create(const VerbsCalls& calls, ibv_pd* domain);
+  [[nodiscard]] static Result<BounceRing> create(Registrar& registrar);
   // `length` bytes side by side, or null where there is no room now.
   [[nodiscard]] std::byte* take(std::uint64_t length) noexcept;
   [[nodiscard]] std::uint64_t position() const noexcept { return head_; }
   void give_back_to(std::uint64_t position) noexcept { tail_ = position; }
-  [[nodiscard]] std::uint32_t key() const noexcept { return region_->lkey; }
+  [[nodiscard]] std::uint64_t key() const noexcept { return region_->key(); }
 
  private:
-  BounceRing(SegmentMemory memory, MemoryRegion region) noexcept : memory_(std::move(memory)), region_(std::move(region)) {}
+  BounceRing(SegmentMemory memory, std::unique_ptr<Registration> region) noexcept
+      : memory_(std::move(memory)), region_(std::move(region)) {}
   SegmentMemory memory_;
-  MemoryRegion region_;
+  std::unique_ptr<Registration> region_;
   std::uint64_t head_ = 0, tail_ = 0;  // positions, not offsets: they only grow
 };
 
@@ -55,11 +79,11 @@ class KeptRegions {
 
   explicit KeptRegions(std::shared_ptr<const LastingMemory> lasting) : lasting_(std::move(lasting)) {}
   struct Key {
-    std::uint32_t key;
+    std::uint64_t key;
     std::uint64_t length;  // from the memory asked for to the end of its window
   };
   // None: this memory is not on the list, or cannot be registered.
-  [[nodiscard]] std::optional<Key> key_of(const VerbsCalls& calls, ibv_pd* domain, const std::byte* memory);
+  [[nodiscard]] std::optional<Key> key_of(Registrar& registrar, const std::byte* memory);
   void clear() noexcept {
     windows_.clear();
     newest_ = {};
@@ -69,7 +93,8 @@ class KeptRegions {
   void forget_removed();
 
   std::shared_ptr<const LastingMemory> lasting_;  // null: nothing lasts
-  std::map<std::pair<std::uint64_t, std::uint64_t>, MemoryRegion> windows_;  // by number of the memory and of the window
+  // By number of the memory and of the window.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<Registration>> windows_;
   LastingMemory::Stretch newest_;                 // the memory asked about before
   std::uint64_t removals_ = 0;
 };
@@ -84,15 +109,15 @@ class OperationRegions {
     std::uint64_t length;
   };
   // Registers whole pages of the stretches of memory that the pieces make up, those that are worth it.
-  void cover(const VerbsCalls& calls, ibv_pd* domain, std::span<Piece> pieces, bool written);
+  void cover(Registrar& registrar, std::span<Piece> pieces, bool written);
   void clear() noexcept { stretches_.clear(); }
   // The key for a piece that was covered; none: bounce it.
-  [[nodiscard]] std::optional<std::uint32_t> key_of(const std::byte* memory) const noexcept;
+  [[nodiscard]] std::optional<std::uint64_t> key_of(const std::byte* memory) const noexcept;
 
  private:
   struct Stretch {
     std::uint64_t begin, end;
-    MemoryRegion region;
+    std::unique_ptr<Registration> region;
   };
   std::vector<Stretch> stretches_;  // by address
 };

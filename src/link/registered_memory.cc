@@ -1,4 +1,4 @@
-#include "link/verbs_memory.h"
+#include "link/registered_memory.h"
 
 #include <algorithm>
 
@@ -12,9 +12,9 @@ std::uint64_t address_of(const std::byte* memory) noexcept { return reinterpret_
 
 }  // namespace
 
-Result<BounceRing> BounceRing::create(const VerbsCalls& calls, ibv_pd* domain) {
+Result<BounceRing> BounceRing::create(Registrar& registrar) {
   OFP_ASSIGN(SegmentMemory memory, allocate_shared(bytes));
-  OFP_ASSIGN(MemoryRegion region, register_memory(calls, domain, memory.data(), memory.length(), IBV_ACCESS_LOCAL_WRITE));
+  OFP_ASSIGN(std::unique_ptr<Registration> region, registrar.register_own(memory.data(), memory.length(), true));
   return BounceRing(std::move(memory), std::move(region));
 }
 
@@ -37,7 +37,7 @@ void KeptRegions::forget_removed() {
   }
 }
 
-std::optional<KeptRegions::Key> KeptRegions::key_of(const VerbsCalls& calls, ibv_pd* domain, const std::byte* memory) {
+std::optional<KeptRegions::Key> KeptRegions::key_of(Registrar& registrar, const std::byte* memory) {
   if (!lasting_) return std::nullopt;
   if (const std::uint64_t removals = lasting_->removals(); removals != removals_) {
     removals_ = removals;
@@ -54,14 +54,14 @@ std::optional<KeptRegions::Key> KeptRegions::key_of(const VerbsCalls& calls, ibv
   auto at = windows_.find({newest_.number, window});
   if (at == windows_.end()) {
     if (windows_.size() >= windows_max) return std::nullopt;
-    auto region = register_memory(calls, domain, newest_.begin + begin, length, IBV_ACCESS_LOCAL_WRITE);
+    auto region = registrar.register_own(newest_.begin + begin, length, true);
     if (!region) return std::nullopt;
     at = windows_.emplace(std::pair(newest_.number, window), std::move(*region)).first;
   }
-  return Key{at->second->lkey, begin + length - offset};
+  return Key{at->second->key(), begin + length - offset};
 }
 
-void OperationRegions::cover(const VerbsCalls& calls, ibv_pd* domain, std::span<Piece> pieces, bool written) {
+void OperationRegions::cover(Registrar& registrar, std::span<Piece> pieces, bool written) {
   std::ranges::sort(pieces, {}, &Piece::memory);
   for (std::size_t first = 0; first < pieces.size();) {
     const std::uint64_t begin = address_of(pieces[first].memory) / page_bytes * page_bytes;
@@ -75,16 +75,16 @@ void OperationRegions::cover(const VerbsCalls& calls, ibv_pd* domain, std::span<
     }
     first = next;
     if (bytes < bytes_min) continue;
-    auto region = register_memory(calls, domain, reinterpret_cast<const void*>(begin), end - begin, written ? IBV_ACCESS_LOCAL_WRITE : 0);
+    auto region = registrar.register_own(reinterpret_cast<const void*>(begin), end - begin, written);
     if (region) stretches_.push_back({begin, end, std::move(*region)});
   }
 }
 
-std::optional<std::uint32_t> OperationRegions::key_of(const std::byte* memory) const noexcept {
+std::optional<std::uint64_t> OperationRegions::key_of(const std::byte* memory) const noexcept {
   const std::uint64_t at = address_of(memory);
   const auto after = std::ranges::upper_bound(stretches_, at, {}, &Stretch::begin);
   if (after == stretches_.begin() || at >= std::prev(after)->end) return std::nullopt;
-  return std::prev(after)->region->lkey;
+  return std::prev(after)->region->key();
 }
 
 }  // namespace offpath::link
