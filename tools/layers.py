@@ -55,6 +55,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/"),
     "infiniband/": ("src/link/verbs_",),
     "rdma/": ("src/link/verbs_",),
+    "doca_": ("src/link/doca_", "tests/doca_card/"),
     "rte_": ("src/tcp/dpdk_port",),
     "httplib.h": ("src/agent/",),
     "prometheus/": ("src/agent/",),

@@ -104,7 +104,7 @@ typedef struct ofp_connect_options {
   uint32_t force_staging;       /* copy through staging although direct reads are permitted */
 } ofp_connect_options;
 
-/* `address`: "unix:/path", "tcp:", "tls:" or "verbs:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
+/* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
 OFP_API int ofp_connect(const char *address, const ofp_connect_options *options, ofp_channel **channel,
                         ofp_error *error);
 /* Waits until the agent has let go of every lease (at most one second), then frees everything. */
@@ -115,7 +115,7 @@ typedef struct ofp_channel_info {
   uint32_t one_sided;         /* the agent reads without this program's help */
   uint32_t staged;            /* the library copies through staging: direct reads are not permitted */
   uint32_t threads;           /* threads the library runs for this channel: 0, or 1 over TCP */
-  char link[16];              /* "local", "tcp", "verbs" */
+  char link[16];              /* "local", "tcp", "verbs", "doca" */
   char link_reason[240];      /* why this link, and why staged if it is */
   char agent_name[64];
   char agent_version[32];

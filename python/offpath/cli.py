@@ -36,7 +36,7 @@ pool_app = typer.Typer(no_args_is_help=True,
 app.add_typer(pool_app, name="pool")
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", help="unix:/path, tcp:, tls: or verbs:HOST:PORT; else OFFPATH_AGENT.")
+    str | None, typer.Option("--agent", help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT.")
 ]
 HttpOption = Annotated[
     str | None, typer.Option("--http", help="HOST:PORT or unix:/path of the agent's pages; else OFFPATH_AGENT_HTTP.")

@@ -59,7 +59,10 @@ Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const std::fu
 }
 
 Status Agent::prepare(const std::function<Status()>& before_threads) {
-  if (std::ranges::find(settings_.listen, link::Address::Kind::verbs, &link::Address::kind) != settings_.listen.end())
+  const auto by_a_card = [](const link::Address& at) {
+    return at.kind == link::Address::Kind::verbs || at.kind == link::Address::Kind::doca;
+  };
+  if (std::ranges::any_of(settings_.listen, by_a_card))
     settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));

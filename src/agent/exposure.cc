@@ -61,6 +61,12 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
                   "{} is reachable from other machines, and RDMA has no encryption: set security.insecure_network = true "
                   "(--insecure-network) if the fabric is trusted, or use tls:{}:{}",
                   address.text(), address.host, address.port);
+    } else if (address.kind == Kind::doca) {
+      return fail(Error::denied,
+                  "{} is reachable from other machines, and what says which memory the card may reach has no encryption: set "
+                  "security.insecure_network = true (--insecure-network) if the network between the card and its host is "
+                  "trusted, or use tls:{}:{}",
+                  address.text(), address.host, address.port);
     } else {
       return fail(Error::denied,
                   "{} is reachable from other machines without encryption: use tls:{}:{}, or set "

@@ -58,7 +58,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.set_version_flag("--version", std::string("offpath-agent ") + agent_version);
   app.add_option("--config", arguments.config_file, "TOML file; options of the command line win over it");
   std::vector<std::string> listen, join, allow_uids, settings;
-  app.add_option("--listen", listen, "unix:/path, tcp:, tls: or verbs:HOST:PORT; may be repeated")
+  app.add_option("--listen", listen, "unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")->allow_extra_args(false);
   bool from_launcher = false;

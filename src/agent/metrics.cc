@@ -123,7 +123,7 @@ void add_channels(Families& families, const AgentStatus& status) {
   struct Sum {
     std::uint64_t channels = 0, asleep = 0;
   };
-  std::map<std::string, Sum> sums{{"local", {}}, {"tcp", {}}, {"verbs", {}}};
+  std::map<std::string, Sum> sums{{"local", {}}, {"tcp", {}}, {"verbs", {}}, {"doca", {}}};
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     Sum& sum = sums[channel.traits.name];
     ++sum.channels;

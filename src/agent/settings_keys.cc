@@ -12,7 +12,7 @@ constexpr std::int64_t tebibyte = 1LL << 40;
 constexpr ConfigKey keys[] = {
     {"agent.name", ConfigType::text, "", "What programs and people see. Empty: the name of the machine."},
     {"agent.listen", ConfigType::texts, "",
-     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA) ([::1] for IPv6; "
+     "Addresses programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA), doca:HOST:PORT (DOCA DMA) ([::1] for IPv6; "
      "port 0 takes a free one). "
      "Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
@@ -77,7 +77,7 @@ constexpr ConfigKey keys[] = {
     {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
      mebibyte, 64 * tebibyte},
     {"limits.silence", ConfigType::duration, "5s",
-     "For how long a program on another machine (tcp, tls, verbs) may give no answer, or the agent to the program, until "
+     "For how long a program on another machine (tcp, tls, verbs, doca) may give no answer, or the agent to the program, until "
      "each side takes the other for gone: a machine that was switched off, a network that was cut. Whole seconds.",
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
@@ -118,7 +118,7 @@ constexpr ConfigKey keys[] = {
     {"security.allow_uids", ConfigType::texts, "",
      "Users, by number or name, who may connect to Unix sockets besides root and the agent's own user."},
     {"security.key_file", ConfigType::text, "",
-     "The key shared with programs that connect by tcp, tls or verbs: a file of 16 to 4096 bytes that nobody else may read. "
+     "The key shared with programs that connect by tcp, tls, verbs or doca: a file of 16 to 4096 bytes that nobody else may read. "
      "Needed for such addresses. Read again on SIGHUP, as are the next three."},
     {"security.old_key_files", ConfigType::texts, "",
      "Keys that are good enough besides key_file, while programs change over to that one (docs/threat-model.md). The log "
@@ -127,7 +127,7 @@ constexpr ConfigKey keys[] = {
      "PEM file with the agent's certificate chain, for tls addresses."},
     {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
     {"security.insecure_network", ConfigType::boolean, "false",
-     "Allow what others on the network could read or change: tcp and verbs addresses and HTTP beyond this machine."},
+     "Allow what others on the network could read or change: tcp, verbs and doca addresses and HTTP beyond this machine."},
     {"security.keep_ptrace", ConfigType::boolean, "true",
      "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
      "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "

@@ -203,6 +203,9 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
             std::string::npos);
   EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
             "INSECURE: at verbs:0.0.0.0:0 everybody on the network between can read and change what programs send");
+  EXPECT_NE(exposure("[agent]\nlisten = ['doca:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card may reach"),
+            std::string::npos);
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
             std::string::npos);
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true")

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "link/control_socket.h"
+#include "link/doca_link.h"
 #include "link/verbs_link.h"
 
 namespace offpath::link {
@@ -22,6 +23,13 @@ namespace offpath::link {
 namespace {
 
 constexpr int backlog = 128;
+
+struct Scheme {
+  std::string_view name;
+  Address::Kind kind;
+};
+constexpr Scheme network_schemes[] = {
+    {"tcp", Address::Kind::tcp}, {"tls", Address::Kind::tls}, {"verbs", Address::Kind::verbs}, {"doca", Address::Kind::doca}};
 
 Result<sockaddr_un> unix_address(const std::string& path) {
   sockaddr_un address{};
@@ -150,9 +158,10 @@ Result<Address> Address::parse(std::string_view text) {
     OFP_TRY(unix_address(address.path));
     return address;
   }
-  if (scheme != "tcp" && scheme != "tls" && scheme != "verbs")
-    return fail(Error::invalid, "address '{}': it must be unix:/path, tcp:HOST:PORT, tls:HOST:PORT or verbs:HOST:PORT", text);
-  address.kind = scheme == "tcp" ? Kind::tcp : scheme == "tls" ? Kind::tls : Kind::verbs;
+  const auto* named = std::ranges::find(network_schemes, scheme, &Scheme::name);
+  if (named == std::end(network_schemes))
+    return fail(Error::invalid, "address '{}': it must be unix:/path or tcp, tls, verbs or doca:HOST:PORT", text);
+  address.kind = named->kind;
   const std::size_t last = rest.rfind(':');
   if (last == std::string_view::npos)
     return fail(Error::invalid, "address '{}': the port is missing ({}:HOST:PORT)", text, scheme);
@@ -172,13 +181,14 @@ Result<Address> Address::parse(std::string_view text) {
 
 std::string Address::text() const {
   if (kind == Kind::unix_socket) return "unix:" + path;
-  const char* scheme = kind == Kind::tcp ? "tcp" : kind == Kind::tls ? "tls" : "verbs";
+  const std::string_view scheme = std::ranges::find(network_schemes, kind, &Scheme::kind)->name;
   if (host.find(':') != std::string::npos) return fmt::format("{}:[{}]:{}", scheme, host, port);
   return fmt::format("{}:{}:{}", scheme, host, port);
 }
 
 Result<Fd> listen_at(Address& address, bool everyone) {
   if (address.kind == Address::Kind::verbs) OFP_TRY(check_verbs(address));
+  if (address.kind == Address::Kind::doca) OFP_TRY(check_doca(address));
   return address.kind == Address::Kind::unix_socket ? listen_unix(address, everyone) : listen_network(address);
 }
 

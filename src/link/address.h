@@ -1,4 +1,5 @@
-// Where an agent listens: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT" or "verbs:HOST:PORT" ([::1] for IPv6 addresses).
+// Where an agent listens: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT", "verbs:HOST:PORT" or
+// "doca:HOST:PORT" ([::1] for IPv6 addresses).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace offpath::link {
 
 struct Address {
-  enum class Kind { unix_socket, tcp, tls, verbs };
+  enum class Kind { unix_socket, tcp, tls, verbs, doca };
 
   Kind kind = Kind::unix_socket;
   std::string path;  // of a Unix socket

@@ -144,6 +144,9 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
     return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
                         hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                         deadline_after(monotonic_ns(), handshake_wait_ns));
+  if (transport_ == Address::Kind::doca)
+    return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+                       deadline_after(monotonic_ns(), handshake_wait_ns));
   return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
 }
 

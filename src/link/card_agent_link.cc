@@ -220,9 +220,11 @@ Status CardAgentLink::pump(std::deque<Operation*>& lane) {
       if (writing_ != nullptr && writing_ != &next) break;
       writing_ = &next;
     }
-    OFP_TRY(post_chain(next));
-    if (!next.posted()) break;  // no more room
-    lane.pop_front();
+    Status done = post_chain(next);
+    const bool whole = next.posted();
+    if (whole) lane.pop_front();
+    if (!done) return done;
+    if (!whole) break;  // no more room
   }
   return {};
 }
@@ -345,6 +347,7 @@ void CardAgentLink::fail_operation(Chain& chain, const Failure& why) {
 std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
   now_ = now;
+  again_ = false;
   const auto attempt = [this](Status done) {
     if (!done) lose(std::move(done).error());
   };
@@ -352,7 +355,7 @@ std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
     attempt(take_completions());
     if (!lost_) attempt(pump());
   }
-  if (!lost_ && (!open_ || more_ || now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
+  if (!lost_ && (!open_ || more_ || again_ || now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     attempt(look(now));
@@ -398,7 +401,7 @@ void CardAgentLink::watch() {
     event.data.fd = socket_.fd();
     if (epoll_ctl(events_fd_.get(), EPOLL_CTL_MOD, socket_.fd(), &event) == 0) room_watched_ = wanted;
   }
-  if (const bool wanted = more_ || woken_ || !events_.empty() || (lost_ && !told_); wanted != more_watched_) {
+  if (const bool wanted = more_ || again_ || woken_ || !events_.empty() || (lost_ && !told_); wanted != more_watched_) {
     epoll_event event{wanted ? EPOLLIN : 0u, {}};
     event.data.fd = more_fd_.get();
     if (epoll_ctl(events_fd_.get(), EPOLL_CTL_MOD, more_fd_.get(), &event) == 0) more_watched_ = wanted;

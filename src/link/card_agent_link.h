@@ -105,7 +105,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   [[nodiscard]] TimeNs time() const noexcept { return now_; }  // of the poll under way
   void stop_posting() noexcept { halted_ = true; }
   // Somebody has to call poll again although no descriptor will say so.
-  void look_again() noexcept { more_ = true; }
+  void look_again() noexcept { again_ = true; }
 
   // Of a segment the host announced: checked against what the agent permits.
   [[nodiscard]] Status check_segment(RegionId segment, std::uint64_t length) const;
@@ -171,7 +171,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   bool halted_ = false;
   Fd events_fd_;  // an epoll of the socket and the card's descriptors
   Fd more_fd_;    // always readable; in the epoll while poll has something to tell that none of these knows of
-  bool room_watched_ = false, more_watched_ = false, more_ = false;
+  bool room_watched_ = false, more_watched_ = false, more_ = false, again_ = false;
 
   LinkTraits traits_;
   SegmentLimits limits_;

@@ -12,7 +12,7 @@ namespace offpath::link {
 namespace {
 
 TEST(Addresses, AreWhatTheySay) {
-  for (const char* text : {"unix:/run/offpath/agent", "tcp:node7:7700", "tls:10.0.0.1:0", "tcp:[::1]:65535", "verbs:node7-ib:7700"}) {
+  for (const char* text : {"unix:/run/offpath/agent", "tcp:node7:7700", "tls:10.0.0.1:0", "tcp:[::1]:65535", "verbs:node7-ib:7700", "doca:192.168.100.2:7700"}) {
     auto address = Address::parse(text);
     ASSERT_TRUE(address) << text;
     EXPECT_EQ(address->text(), text);
@@ -21,7 +21,7 @@ TEST(Addresses, AreWhatTheySay) {
     std::string text;
     const char* message;
   } wrong[] = {
-      {"", "it must be unix:/path, tcp:HOST:PORT, tls:HOST:PORT or verbs:HOST:PORT"},
+      {"", "it must be unix:/path or tcp, tls, verbs or doca:HOST:PORT"},
       {"/run/agent", "it must be unix:/path"},
       {"http:node:80", "it must be unix:/path"},
       {"unix:", "an absolute path"},

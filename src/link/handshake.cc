@@ -20,6 +20,7 @@ VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, co
 
 std::string network_reason(Address::Kind transport) {
   if (transport == Address::Kind::verbs) return std::string(verbs_reason);
+  if (transport == Address::Kind::doca) return std::string(doca_reason);
   return fmt::format("another machine, or asked for: the program's library serves reads and writes over {}",
                      transport == Address::Kind::tls ? "TLS" : "TCP");
 }

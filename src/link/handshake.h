@@ -24,6 +24,7 @@
 #include "link/address.h"
 #include "link/authentication.h"
 #include "link/control_socket.h"
+#include "link/doca_link.h"
 #include "link/link.h"
 #include "link/local_agent_link.h"
 #include "link/peer.h"
@@ -39,7 +40,7 @@ struct HostOptions {
   std::string name{};  // what the agent calls this program; at most 255 bytes
   wire::ChannelLayout layout{};
   bool force_staging = false;
-  std::string key_file{};     // shared key; needed for tcp, tls and verbs
+  std::string key_file{};     // shared key; needed for tcp, tls, verbs and doca
   std::string tls_ca_file{};  // needed for tls
 };
 
@@ -55,7 +56,7 @@ struct AgentPolicy {
   std::vector<SharedKey> old_keys{};  // good enough besides `key`, while programs change over to that one
   std::unique_ptr<TlsContext> tls;   // for listeners at tls: addresses
   SegmentLimits segments;
-  std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: addresses; may be null
+  std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: and doca: addresses; may be null
   bool force_staging = false;        // as if direct reads were not permitted
   TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
 };

@@ -1,4 +1,4 @@
-// The host's side of the control socket, for links whose host runs no thread (local, verbs): sends, takes frames, sleeps,
+// The host's side of the control socket, for links whose host runs no thread (local, verbs, doca): sends, takes frames, sleeps,
 // and knows whether the agent lives and why it does not any more.
 //
 // What the agent said comes before what the socket or the kernel says of its end: an agent that ends a channel gives the

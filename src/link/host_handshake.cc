@@ -109,6 +109,8 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   if (address.kind == Address::Kind::verbs)
     return connect_verbs(std::move(socket), verbs_proofs(key, hello.nonce, agent_nonce, binding), std::move(channel_segment),
                          std::move(welcome), deadline);
+  if (address.kind == Address::Kind::doca)
+    return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);
   return TcpHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
 }
 

@@ -1,5 +1,5 @@
 // Memory of this process that stays mapped where it is until it is taken off this list: the agent's frames. A link whose
-// card needs memory registered (verbs_link) registers such memory once and keeps that under the memory's number.
+// card needs memory registered (verbs_link, doca_link) registers such memory once and keeps that under the memory's number.
 // An address may come to mean other memory; a number never does.
 //
 // Thread-safe: frames are made and dropped by jobs, too.

@@ -9,6 +9,7 @@
 // | local_link    | sealed memfds, mapped twice | process_vm_readv     | pidfd and socket    |
 // | tcp_link      | framed reads and writes     | framed reads         | socket              |
 // | verbs_link    | RDMA READ and WRITE         | RDMA READ            | queue pair, socket  |
+// | doca_link     | the card's DMA over PCIe    | same                 | socket              |
 // | loopback_link | same process, virtual time  | same                 | the test decides    |
 //
 // Neither end starts a thread, except the host's end of tcp_link, which has to serve its memory.
@@ -31,7 +32,7 @@ namespace offpath::link {
 using wire::RegionId;
 
 struct LinkTraits {
-  std::string name;        // "local", "tcp", "verbs", "loopback"
+  std::string name;        // "local", "tcp", "verbs", "doca", "loopback"
   bool one_sided = false;  // the agent needs no help of the host's processor
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;

@@ -1,7 +1,5 @@
 #include "link/verbs_host_link.h"
 
-#include <algorithm>
-
 #include "link/tcp_host_link.h"
 #include "link/verbs_link.h"
 
@@ -11,7 +9,6 @@ using wire::ControlType;
 
 namespace {
 
-constexpr TimeNs withdraw_wait_ns = second_ns;
 constexpr int segment_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 constexpr int range_rights = IBV_ACCESS_REMOTE_READ;
 
@@ -57,13 +54,13 @@ Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& me
   OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), memory.data(), memory.length(),
                                                   segment_rights));
   const wire::SegmentNotice notice{segment, memory.length(), reinterpret_cast<std::uint64_t>(memory.data()), region->rkey};
-  registered_.insert_or_assign(segment, Registered{0, std::move(region)});
+  announced_.keep(segment, 0, std::move(region));
   auto announced = control_.announce(notice, -1, deadline);
   if (!announced) retire_segment(segment);  // for when the agent comes to it
   return announced;
 }
 
-void VerbsHostLink::retire_segment(RegionId segment) { (void)withdraw(segment, 0); }
+void VerbsHostLink::retire_segment(RegionId segment) { (void)announced_.withdraw(control_, segment, 0); }
 
 Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
   OFP_TRY(control_.usable());
@@ -74,43 +71,16 @@ Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_
     region = std::move(*made);
   }
   const std::uint32_t key = region ? region->rkey : 0;
-  if (const auto before = registered_.find(range); before != registered_.end()) retire_range(range, before->second.generation);
-  registered_.insert_or_assign(range, Registered{generation, std::move(region)});
+  if (const auto before = announced_.generation_of(range)) retire_range(range, *before);
+  announced_.keep(range, generation, std::move(region));
   return key;
 }
 
-void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) {
-  if (!withdraw(range, generation)) return;
-  const auto gone = [&] { return find_leaving(range, generation) == leaving_.end(); };
-  (void)control_.until(gone, deadline_after(monotonic_ns(), withdraw_wait_ns));
-  if (const auto at = find_leaving(range, generation); at != leaving_.end()) leaving_.erase(at);
-}
-
-std::vector<VerbsHostLink::Withdrawn>::iterator VerbsHostLink::find_leaving(RegionId region, std::uint32_t generation) {
-  return std::ranges::find_if(leaving_, [&](const Withdrawn& each) {
-    return each.first == region && each.second.generation == generation;
-  });
-}
-
-// Fails where there is nothing to wait for.
-Status VerbsHostLink::withdraw(RegionId region, std::uint32_t generation) {
-  OFP_TRY(control_.usable());
-  const auto at = registered_.find(region);
-  if (at == registered_.end() || at->second.generation != generation)
-    return fail(Error::stale, "region {:#x} is not announced as generation {}", region, generation);
-  leaving_.emplace_back(region, std::move(at->second));
-  registered_.erase(at);
-  std::vector<std::byte> payload;
-  wire::encode(wire::Withdrawal{region, generation}, payload);
-  return control_.send(ControlType::withdraw, payload);
-}
+void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) { announced_.retire(control_, range, generation); }
 
 Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::withdrawn) return unexpected_frame(frame.type, "on an open channel");
-  OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(frame.payload));
-  const auto at = find_leaving(withdrawal.region, withdrawal.generation);
-  if (at != leaving_.end()) leaving_.erase(at);  // else retire_range has waited long enough
-  return {};
+  return announced_.take_withdrawn(frame.payload);
 }
 
 // ---- the end
@@ -118,18 +88,14 @@ Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
 // In this order: while the queue pair lives its regions can be reached.
 void VerbsHostLink::end_connection() noexcept {
   connection_.break_off();
-  registered_.clear();
-  leaving_.clear();
+  announced_.clear();
   connection_.close();
 }
 
 void VerbsHostLink::abandon() {
   if (control_.abandoned()) return;
   connection_.abandon();
-  for (auto& [id, registered] : registered_) (void)registered.region.release();
-  for (auto& [id, registered] : leaving_) (void)registered.region.release();
-  registered_.clear();
-  leaving_.clear();
+  announced_.abandon();
   control_.abandon();
 }
 

@@ -1,20 +1,14 @@
 // The host's end over RDMA: registers what is announced and is done; its card serves the agent. No thread. Read
 // verbs_link.h and verbs_connection.h first.
 //
-// Segments are registered for remote reads and writes, ranges for remote reads. A key ends in this order: the agent is
-// told (`withdraw`), it answers once nothing that uses the key is under way, then the region is deregistered. A segment
-// is the link's own memory, so nobody waits for that: its pages are kept until the answer. A range is the program's, which
-// gets it back when retire_range returns; an agent that does not answer within a second loses the key all the
-// same, and its queue pair with the first request that uses it. When the agent is lost the queue pair goes before anything else: from then on nobody reads or
-// writes here, and memory that was leased is the program's.
+// Segments are registered for remote reads and writes, ranges for remote reads; announced_memory.h says how a key ends. An
+// agent that still uses one that ended loses its queue pair. When the agent is lost the queue pair goes before anything
+// else: from then on nobody reads or writes here, and memory that was leased is the program's.
 //
 // Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
 #pragma once
 
-#include <map>
-#include <utility>
-#include <vector>
-
+#include "link/announced_memory.h"
 #include "link/host_control.h"
 #include "link/link.h"
 #include "link/verbs_connection.h"
@@ -45,16 +39,8 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
   void close() override;
 
  private:
-  struct Registered {
-    std::uint32_t generation;
-    MemoryRegion region;  // null: nothing to register
-  };
-
   VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
 
-  using Withdrawn = std::pair<RegionId, Registered>;
-  [[nodiscard]] std::vector<Withdrawn>::iterator find_leaving(RegionId region, std::uint32_t generation);
-  [[nodiscard]] Status withdraw(RegionId region, std::uint32_t generation);
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override { end_connection(); }
   void end_connection() noexcept;
@@ -62,10 +48,9 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
   HostControl control_;
   VerbsConnection connection_;
   SegmentMemory channel_segment_;
-  std::map<RegionId, Registered> registered_;  // segments and ranges, the channel segment among them
+  AnnouncedMemory<MemoryRegion> announced_;
   wire::Welcome welcome_;
   LinkTraits traits_;
-  std::vector<Withdrawn> leaving_;  // the agent has not answered yet
 };
 
 }  // namespace offpath::link

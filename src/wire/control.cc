@@ -37,6 +37,12 @@ void fields(auto& way, Is<SegmentNotice> auto& m) {
   way(m.region, m.length, m.address, m.key);
 }
 
+void fields(auto& way, Is<MemoryExport> auto& m) {
+  way.begins("memory export");
+  way(m.region, m.generation, m.address, m.length, m.key);
+  way.bytes(m.descriptor);
+}
+
 template <class Message>
 void write(const Message& message, std::vector<std::byte>& to) {
   FieldWriter way(to);
@@ -63,7 +69,7 @@ std::string_view control_type_name(ControlType type) noexcept {
   static constexpr std::string_view names[] = {
       "frame of type 0", "hello", "challenge", "proof",     "welcome",   "refusal", "segment",    "segment_ok", "segment_gone",
       "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done",
-      "rendezvous",      "withdraw",   "withdrawn"};
+      "rendezvous",      "withdraw",   "withdrawn", "memory_export", "imported"};
   static_assert(std::size(names) == control_types + 1);
   const auto number = static_cast<std::uint16_t>(type);
   return number <= control_types ? names[number] : "frame of an unknown type";
@@ -73,6 +79,7 @@ void encode(const Hello& hello, std::vector<std::byte>& to) { write(hello, to); 
 void encode(const Welcome& welcome, std::vector<std::byte>& to) { write(welcome, to); }
 void encode(const Refusal& refusal, std::vector<std::byte>& to) { write(refusal, to); }
 void encode(const SegmentNotice& notice, std::vector<std::byte>& to) { write(notice, to); }
+void encode(const MemoryExport& exported, std::vector<std::byte>& to) { write(exported, to); }
 
 // What another version says after its number may look different, so that comes first.
 Result<Hello> decode_hello(Bytes payload) {
@@ -175,6 +182,19 @@ Result<Withdrawal> decode_withdrawal(Bytes payload) {
     return fail(Error::protocol, "withdrawal: segment {} has generation {}, segments have 0", withdrawal.region & ~segment_flag,
                 withdrawal.generation);
   return withdrawal;
+}
+
+Result<MemoryExport> decode_memory_export(Bytes payload) {
+  OFP_ASSIGN(const MemoryExport exported, read<MemoryExport>(payload));
+  if (is_segment(exported.region) ? exported.generation != 0 : exported.region >= regions_max)
+    return fail(Error::protocol, "memory export: there is no region {:#x} of generation {}", exported.region, exported.generation);
+  if (exported.length == 0 || exported.length > region_bytes_max || exported.address > ~0ull - exported.length)
+    return fail(Error::protocol, "memory export: {} bytes at {:#x}", exported.length, exported.address);
+  if (exported.key == 0) return fail(Error::protocol, "memory export: the key is 0, keys begin with 1");
+  if (exported.descriptor.empty() || exported.descriptor.size() > MemoryExport::descriptor_bytes_max)
+    return fail(Error::protocol, "memory export: a descriptor of {} bytes, at most {} are allowed", exported.descriptor.size(),
+                MemoryExport::descriptor_bytes_max);
+  return exported;
 }
 
 Result<RegionId> decode_segment_number(Bytes payload) {

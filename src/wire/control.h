@@ -44,10 +44,12 @@ enum class ControlType : std::uint16_t {
   write_data = 16,   // agent -> host, streamed: u64 token, all bytes of that write
   write_done = 17,   // host -> agent: Outcome
   rendezvous = 18,   // agent -> host, verbs: u64 port at which the queue pair is to be connected
-  withdraw = 19,     // host -> agent, verbs: Withdrawal; let go of this memory
+  withdraw = 19,     // host -> agent, verbs and doca: Withdrawal; let go of this memory
   withdrawn = 20,    // agent -> host: Withdrawal; nothing of it is under way any more
+  memory_export = 21,  // host -> agent, doca: MemoryExport; a segment or a range
+  imported = 22,     // agent -> host: Outcome; its token is the export's key
 };
-inline constexpr std::uint16_t control_types = 20;
+inline constexpr std::uint16_t control_types = 22;
 [[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
 
 struct ControlHeader {
@@ -116,6 +118,18 @@ struct SegmentNotice {
   std::uint32_t key;
 };
 
+// Memory that the agent's card may reach over PCIe, by what the host's driver says of it.
+struct MemoryExport {
+  static constexpr std::uint32_t descriptor_bytes_max = 4096;
+
+  RegionId region = 0;
+  std::uint32_t generation = 0;  // 0 for segments
+  std::uint64_t address = 0;     // where the host maps it
+  std::uint64_t length = 0;
+  std::uint32_t key = 0;         // counts the channel's exports, from 1
+  Bytes descriptor;              // the driver's; nothing here looks into it
+};
+
 // Memory whose key is about to end.
 struct Withdrawal {
   RegionId region;
@@ -160,6 +174,7 @@ void encode(const SegmentNotice& notice, std::vector<std::byte>& to);
 void encode(const TransferRequest& request, std::vector<std::byte>& to);
 void encode(const Outcome& outcome, std::vector<std::byte>& to);
 void encode(const Withdrawal& withdrawal, std::vector<std::byte>& to);
+void encode(const MemoryExport& exported, std::vector<std::byte>& to);
 [[nodiscard]] Result<Hello> decode_hello(Bytes payload);      // Error::version names both versions
 [[nodiscard]] Result<Welcome> decode_welcome(Bytes payload);
 [[nodiscard]] Result<Refusal> decode_refusal(Bytes payload);
@@ -167,6 +182,7 @@ void encode(const Withdrawal& withdrawal, std::vector<std::byte>& to);
 [[nodiscard]] Result<TransferRequest> decode_transfer(Bytes payload);
 [[nodiscard]] Result<Outcome> decode_outcome(Bytes payload);
 [[nodiscard]] Result<Withdrawal> decode_withdrawal(Bytes payload);
+[[nodiscard]] Result<MemoryExport> decode_memory_export(Bytes payload);  // its descriptor lies in `payload`
 [[nodiscard]] Result<RegionId> decode_segment_number(Bytes payload);  // of segment_ok and segment_gone
 [[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);     // of descriptor, offer, rendezvous
 

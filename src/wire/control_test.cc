@@ -109,6 +109,33 @@ TEST(Control, SegmentsHaveSegmentNumbersAndLengths) {
   EXPECT_FALSE(decode_segment_notice(encoded(SegmentNotice{segment_flag | 3, ~0ull, 0, 0})));
 }
 
+TEST(Control, ExportsNameARegionAndBoundTheirDescriptor) {
+  std::vector<std::byte> descriptor(MemoryExport::descriptor_bytes_max, std::byte{7});
+  const MemoryExport exported{5, 2, 0x7000, 4096, 9, descriptor};
+  const auto bytes = encoded(exported);
+  const auto back = decode_memory_export(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->region, 5u);
+  EXPECT_EQ(back->generation, 2u);
+  EXPECT_EQ(back->address, 0x7000u);
+  EXPECT_EQ(back->length, 4096u);
+  EXPECT_EQ(back->key, 9u);
+  EXPECT_TRUE(std::ranges::equal(back->descriptor, descriptor));
+  expect_exact_length(bytes, decode_memory_export);
+  EXPECT_TRUE(decode_memory_export(encoded(MemoryExport{segment_flag, 0, 0x7000, 4096, 9, descriptor})));
+
+  const auto refused = [&](MemoryExport wrong) { EXPECT_EQ(decode_memory_export(encoded(wrong)).error().code, Error::protocol); };
+  refused({regions_max, 2, 0x7000, 4096, 9, descriptor});
+  refused({segment_flag | 3, 1, 0x7000, 4096, 9, descriptor});
+  refused({5, 2, 0x7000, 0, 9, descriptor});
+  refused({5, 2, 0x7000, region_bytes_max + 1, 9, descriptor});
+  refused({5, 2, ~0ull - 4000, 4096, 9, descriptor});
+  refused({5, 2, 0x7000, 4096, 0, descriptor});
+  refused({5, 2, 0x7000, 4096, 9, {}});
+  descriptor.push_back(std::byte{});
+  refused({5, 2, 0x7000, 4096, 9, descriptor});
+}
+
 TEST(Control, TransfersKeepTheirPieces) {
   const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
   const TransferRequest request{42, std::as_bytes(std::span(pieces))};

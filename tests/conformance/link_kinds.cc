@@ -1,5 +1,5 @@
 // The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls; verbs where
-// there is an RDMA device), and the decorators, whose faults here are those a correct program does not notice.
+// there is an RDMA device, doca with the software card), and the decorators, whose faults here are those a correct program does not notice.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -234,10 +234,12 @@ LinkKind real(std::string name, RealOptions options, const Decorate& decorate = 
   kind.ranges = !options.staged;
   kind.descriptors = options.network.empty();
   kind.direct = options.network.empty() && !options.staged;
-  kind.pinned = options.network.starts_with("verbs:");
+  kind.imports = options.network.starts_with("doca:");
+  kind.pinned = kind.imports || options.network.starts_with("verbs:");
   kind.real_time = true;
   const auto with = [options, decorate](bool (RealLinkPair::*how)()) -> std::unique_ptr<LinkPair> {
     auto pair = std::make_unique<RealLinkPair>(options);
+    pair->imports = options.network.starts_with("doca:");
     if (!((*pair).*how)()) return nullptr;
     if (decorate) decorate(*pair);
     return pair;
@@ -290,6 +292,9 @@ std::vector<LinkKind> every_link() {
   for (LinkKind& kind : kinds)
     if (kind.name == "local_as_bluefield2") kind.mapped = false;
   if (const auto address = rdma_address()) kinds.push_back(real("verbs", {.network = "verbs:" + *address + ":0"}));
+#ifdef OFFPATH_SOFTWARE_CARD
+  kinds.push_back(real("doca", {.network = "doca:127.0.0.1:0"}));
+#endif
   return kinds;
 }
 

@@ -52,6 +52,7 @@ class LinkPair {
   virtual void sleep() = 0;
 
   virtual void kill_host() = 0;
+  bool imports = false;  // the agent takes part in announcing ranges
   DoomedHost doomed;
 
   // ---- the agent's end
@@ -84,6 +85,7 @@ struct LinkKind {
   bool descriptors = false;  // can be handed over
   bool real_time = false;
   bool direct = false;       // ranges are read by process_vm_readv
+  bool imports = false;      // the agent imports ranges one by one; the card of its tests pins nothing
   bool pinned = false;       // what was announced stays readable as it was, even if the program unmaps it
   std::function<std::unique_ptr<LinkPair>()> connect;
   std::function<std::unique_ptr<LinkPair>()> connect_doomed;

@@ -48,7 +48,7 @@ def test_metrics(tmp_path: Path) -> None:
         assert kind.startswith("text/plain; version=0.0.4")
         metrics = parse_metrics(text)
         assert metrics["offpath_memory_max_bytes"][""] == 64 << 20
-        assert metrics["offpath_channels"] == {'link="local"': 0, 'link="tcp"': 0, 'link="verbs"': 0}
+        assert metrics["offpath_channels"] == {'link="local"': 0, 'link="tcp"': 0, 'link="verbs"': 0, 'link="doca"': 0}
         assert list(metrics["offpath_agent_info"].values()) == [1]
         assert metrics["offpath_loop_rounds_total"][""] > 0
 

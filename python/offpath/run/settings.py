@@ -13,7 +13,7 @@ ATOMS_MIN = 256  # four lattice cells a side; LAMMPS's cutoff needs about two
 RANKS_MAX = 256
 # Each ends as Arrow on the agent. "native" and "serialised" keep bytes without columns, which nothing here could read.
 DESTINATIONS = ("ipc-page", "ipc", "arrays", "record-batch", "c-abi", "agent-serialise")
-ADDRESS_SCHEMES = ("unix:", "tcp:", "tls:", "verbs:")
+ADDRESS_SCHEMES = ("unix:", "tcp:", "tls:", "verbs:", "doca:")
 
 
 class RunError(Exception):
