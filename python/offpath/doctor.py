@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import __version__, rdma_device
+from . import __version__, doca_device, rdma_device
 from .errors import Error, NotFound, Timeout
 from .pool import Pool
 from .session import Info, Session, connect
@@ -88,22 +88,27 @@ def diagnose(address: str) -> Diagnosis:
         session.probe(5)
         diagnosis.add("round trip", f"{(time.monotonic_ns() - began_ns) / 1e3:.1f} us")
         silence_peer(diagnosis, session, address)
-    add_here(diagnosis, wanted=address.startswith("verbs:"))
+    add_here(diagnosis, wanted=address.partition(":")[0])
     return diagnosis
 
 
 def diagnose_machine(root: Path = Path("/")) -> Diagnosis:
     """Looks at this machine alone, as one that an agent or a program is to run on: a card before its first agent."""
     diagnosis = Diagnosis("none asked")
-    add_here(diagnosis, wanted=True, root=root)
+    add_here(diagnosis, wanted="verbs", root=root)
     return diagnosis
 
 
-def add_here(diagnosis: Diagnosis, wanted: bool, root: Path = Path("/")) -> None:
+def add_here(diagnosis: Diagnosis, wanted: str, root: Path = Path("/")) -> None:
+    """``wanted``: the kind of address that is to work from here."""
     add_memory(diagnosis)
     add_machine(diagnosis)
-    for name, value, good, advice in rdma_device.look(root, wanted):
-        as_it_is = wanted or advice.startswith("optional")
+    for name, value, good, advice in doca_device.look(root, wanted == "doca"):
+        diagnosis.add(name, value, good, advice)
+    if wanted == "doca":
+        return
+    for name, value, good, advice in rdma_device.look(root, wanted == "verbs"):
+        as_it_is = wanted == "verbs" or advice.startswith("optional")
         diagnosis.add(name, value, good, advice if as_it_is else f"optional, for RDMA: {advice}")
 
 

@@ -106,6 +106,27 @@ TEST(Connecting, WithoutAnRdmaDeviceBothSidesSayWhatToDo) {
   EXPECT_NE(host.error().message.find(arrival.failure.message), std::string::npos) << host.error().message;
 }
 
+TEST(Connecting, WithoutDocaBothSidesSayWhatToInstall) {
+  Address address = *Address::parse("doca:127.0.0.1:0");
+  if (check_doca(address)) GTEST_SKIP() << "this machine has a card";
+  const auto listening = listen_at(address, false);
+  ASSERT_FALSE(listening);
+  EXPECT_EQ(listening.error().code, Error::unsupported);
+  EXPECT_NE(listening.error().message.find("doca-sdk-dma"), std::string::npos) << listening.error().message;
+
+  TestAgent agent{"tcp:127.0.0.1:0"};
+  agent.address.kind = Address::Kind::doca;
+  TestDirectory directory;
+  HostOptions options;
+  options.key_file = directory.write("key", "a key for this test only, long enough");
+  agent.policy.key = std::move(*SharedKey::load(options.key_file));
+  auto [host, arrival] = agent.meet(options);
+  EXPECT_EQ(arrival.link, nullptr);
+  EXPECT_EQ(arrival.failure.code, Error::unsupported) << arrival.failure.message;
+  ASSERT_FALSE(host);
+  EXPECT_EQ(host.error().code, Error::unsupported);
+}
+
 TEST(Connecting, ChecksItsOptions) {
   TestAgent agent;
   EXPECT_EQ(connect(agent.address, {.name = std::string(256, 'n')}, soon()).error().code, Error::invalid);

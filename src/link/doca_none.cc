@@ -7,8 +7,8 @@ namespace {
 
 tl::unexpected<Failure> not_built() {
   return fail(Error::unsupported,
-              "this build has no DOCA DMA: install DOCA's SDK (doca-sdk-dma, pkg-config names doca-common and doca-dma) and "
-              "configure with OFFPATH_DOCA=on, or use an address of another kind");
+              "this build has no DOCA DMA: install doca-sdk-dma and its headers (Debian: libdoca-sdk-dma-dev) and configure "
+              "with OFFPATH_DOCA=on, or use an address of another kind");
 }
 
 }  // namespace

@@ -124,8 +124,11 @@ TEST_F(DocaMove, AnAgentThatIsKilledIsNoticed) {
   std::array<ofp_column, 1> columns{};
   columns[0].name = "id";
   columns[0].format = "i";
+  ofp_stream_options options{};
+  options.struct_bytes = sizeof options;
+  options.rows_max = 1;
   ofp_stream* stream = nullptr;
-  EXPECT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 1, nullptr, &stream, &error_), OFP_PEER_LOST) << error_.message;
+  EXPECT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 1, &options, &stream, &error_), OFP_PEER_LOST) << error_.message;
 }
 
 }  // namespace

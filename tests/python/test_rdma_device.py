@@ -166,6 +166,6 @@ def test_the_doctor_looks_at_a_machine_without_an_agent(tmp_path: Path) -> None:
 def test_for_who_does_without_rdma_its_faults_are_optional(tmp_path: Path) -> None:
     write(tmp_path, {**HOST, **device("mlx5_0", "ens1f0np0", state="1: DOWN")})
     diagnosis = doctor.Diagnosis("unix:/somewhere")
-    doctor.add_here(diagnosis, wanted=False, root=tmp_path)
+    doctor.add_here(diagnosis, wanted="unix", root=tmp_path)
     advice = {finding.name: finding.advice for finding in diagnosis.findings}
     assert advice["port mlx5_0/1"].startswith("optional, for RDMA: ")
