@@ -1,4 +1,4 @@
-"""Keys of up to 64 KiB, row and column each: whatever takes keys takes these, at one agent, between agents and on disk."""
+"""Keys of up to 64 KiB, row and column each: whatever takes keys takes these, between agents and on disk too."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_all_that_is_done_with_keys_between_members(group: Group) -> None:
         assert np.array_equal(wanted.result(PATIENCE_S).table()["id"], values(65536))
         for session in (writer, reader):
             check_all(session, "hash:/long")
-            assert {entry.row for entry in session.pool("hash:/long").list(key("r", 65535)[:-1] + "*")} == {key("r", 65535)}
+            assert {entry.row for entry in session.pool("hash:/long").list(key("r", 65535)[:-1] + "*")} == {
+                key("r", 65535)
+            }
             table = session.pool("hash:/long").query(rows=key("r", 65536), columns_glob=key("c", 65536))
             assert np.array_equal(table["id"], values(65536))
         assert reader.pool("hash:/long").drop(key("r", 65536), key("c", 65536)) == 1
@@ -82,7 +84,12 @@ def test_rows_move_to_a_member_that_comes_and_from_one_that_dies(group: Group) -
         group.start("c", "--join", group.address("a"))
 
         def held(*names: str) -> int:
-            pools = [each for name in names for each in group.running[name].status()["pools"] if each["name"] == "hash:/moved"]
+            pools = [
+                each
+                for name in names
+                for each in group.running[name].status()["pools"]
+                if each["name"] == "hash:/moved"
+            ]
             return sum(each["frames"] for each in pools)
 
         assert until(lambda: held("a", "b", "c") == 2 * len(rows) and held("c") > 0, PATIENCE_S)
@@ -94,7 +101,9 @@ def test_rows_move_to_a_member_that_comes_and_from_one_that_dies(group: Group) -
 
 
 def test_many_of_them_at_a_time_and_in_a_small_ring(group: Group) -> None:
-    with offpath.connect(group.address("a"), ring_slots=64, **({"key_file": group.key} if group.key else {})) as session:
+    with offpath.connect(
+        group.address("a"), ring_slots=64, **({"key_file": group.key} if group.key else {})
+    ) as session:
         stream = session.stream("many", SCHEMA, rows_max=SMALL, pool="hash:/many")
         rows = [f"{number:03}".ljust(30_000 + 500 * number, "k") for number in range(64)]
         tickets = [stream.send({"id": np.full(SMALL, number)}, key=(row, "")) for number, row in enumerate(rows)]
@@ -167,7 +176,9 @@ def test_sifted_rows_may_have_long_keys(tmp_path: Path) -> None:
     with agent(tmp_path) as running, offpath.connect(running.ready["address"]) as session:
         stream = session.stream("sifted", SCHEMA, rows_max=100, pool="sift:/tracks?key=id")
         for step in (1, 2):
-            stream.send({"id": np.arange(100)}, key=(f"{step:06}".rjust(65536, "s"), key("c", 65536))).wait_stored(PATIENCE_S)
+            stream.send({"id": np.arange(100)}, key=(f"{step:06}".rjust(65536, "s"), key("c", 65536))).wait_stored(
+                PATIENCE_S
+            )
         tracks = session.tracks("sift:/tracks")
         tracks.flush()
         assert tracks.track(7)["step"].to_pylist() == [1, 2]
@@ -181,7 +192,8 @@ def test_flight(tmp_path: Path) -> None:
     with offpath.Agent.start(settings={"flight.listen": "tcp:127.0.0.1:0", "flight.token_file": token}) as started:
         if started.flight is None:
             pytest.skip("built without Flight")
-        said = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token.read_text()}".encode())], timeout=PATIENCE_S)
+        bearer = f"Bearer {token.read_text()}".encode()
+        said = flight.FlightCallOptions(headers=[(b"authorization", bearer)], timeout=PATIENCE_S)
         table = pa.table({"id": np.arange(1000)})
         path = "local:/p", "[" * 65536, key("c", 65536)
         with flight.connect(started.flight) as client:

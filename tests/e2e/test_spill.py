@@ -175,7 +175,8 @@ def test_a_durable_put_waits_for_a_full_disk(tmp_path: Path, small_disk: Path) -
         filler = small_disk / "filler"
         filler.write_bytes(bytes(3 * MIB + MIB // 2))
         stream = session.stream("particles", SCHEMA, rows_max=ROWS, pool=pool)
-        stream.send(batch(0), key=("step0", "")).wait_stored(PATIENCE_S)  # alone: among several, any may be the one that fits
+        # Alone: among several, any may be the one that fits.
+        stream.send(batch(0), key=("step0", "")).wait_stored(PATIENCE_S)
         tickets = [stream.send(batch(step), key=(f"step{step}", "")) for step in range(1, 4)]
         with pytest.raises(offpath.Timeout):
             tickets[-1].wait_stored(1)

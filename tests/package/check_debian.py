@@ -21,7 +21,7 @@ from container import ROOT, Container, make_base, why_not
 DEBIAN = ROOT / "build" / "package" / "debian"
 SOCKET = "unix:/run/offpath/agent.sock"
 LATER = "0.1.0+later"
-DURABLE, SPILLED = "local:/durable?spill=durable", "local:/spilled?spill=on"  # objects of both are there after a restart
+DURABLE, SPILLED = "local:/durable?spill=durable", "local:/spilled?spill=on"  # both are there after a restart
 
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
