@@ -122,6 +122,9 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
     for (const std::string& member : anew) put.done.erase(member);
     due(put.retry_at = now);
   }
+  for (auto& [removed, members] : removals_)
+    for (const std::string& member : newcomers)
+      if (const auto at = members.find(member); at != members.end()) due(at->second = now);
   replan_gets(now, effects);
   on_time(now, effects);
 }
@@ -155,6 +158,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::cancel: return;
     case Asking::Kind::listing: return on_listing(asked.number, asked.member, std::move(answer), effects);
     case Asking::Kind::follow: return on_followed(asked.number, answer, effects);
+    case Asking::Kind::removal: return on_removal_answer(asked, status());
     case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
 }
@@ -277,6 +281,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
     plan_moves({});
   }
   start_moves(now, effects);
+  ask_removals_again(now, effects);
   due(joining_until_);
   for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
   if (!again_.empty()) due(again_.front().begin_at);

@@ -53,7 +53,7 @@ struct PoolsOptions {
 struct PoolsCounters {
   std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0;
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0, removals_waiting = 0;
 };
 
 struct Answer {
@@ -125,6 +125,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
   // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
+  // Members that do not confirm it, or are away, are asked again until they do.
   void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
   void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
   // `member`: who has it, if this agent has not; may be empty.
@@ -241,10 +242,10 @@ class Pools final : public mover::Store, public QueryMembers {
   };
   // What was asked of a member, by the number of its token.
   struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel, listing, follow } kind;
+    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal } kind;
     std::uint64_t number;  // of the put, get, gather, listing or following
     std::string member;
-    FrameTable::Get get{};  // deliver: what it answers
+    FrameTable::Get get{};  // deliver: what it answers; removal: of what
     FramePtr object{};
   };
   // An object that another member put or delivered, and that is pulled from it.
@@ -259,6 +260,9 @@ class Pools final : public mover::Store, public QueryMembers {
     TimeNs deadline = never;  // for room
     Failure last{};           // why it has none
   };
+  // An object of forget, which others have yet: when each is asked again; never while it is asked, or away.
+  using Removed = std::pair<std::string, FrameTable::Keys>;  // the pool's name
+  using Removals = std::map<Removed, std::map<std::string, TimeNs>>;
   struct Listing {
     std::string pool, row_glob, column_glob;
     std::shared_ptr<std::vector<FrameTable::Item>> items;
@@ -279,6 +283,9 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<const Definition*> define(std::string_view text, uid_t user, bool tell_others, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
+  void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
+  void on_removal_answer(const Asking& asked, const Status& status);
+  void ask_removals_again(TimeNs now, Effects& effects);
   [[nodiscard]] const std::string& text_of(const std::string& pool) const { return definitions_.find(pool)->second.text; }  // one that is there
   using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
@@ -386,6 +393,7 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::uint64_t, Put> puts_;
   std::map<std::uint64_t, RemoteGet> gets_;
   std::map<std::uint64_t, Gather> gathers_;
+  Removals removals_;
   std::map<std::uint64_t, ListingThere> listings_;
   std::unordered_map<std::uint64_t, Following> followings_;
   std::deque<Sent> sent_;  // rows that went to new owners not long ago

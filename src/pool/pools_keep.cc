@@ -3,12 +3,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "pool/glob.h"
+#include "pool/placement.h"
 #include "pool/pools.h"
 
 namespace offpath::pool {
 
 using mover::AskedMemory;
 using wire::EntryKind;
+
+namespace {
+
+constexpr std::size_t removals_max = 1 << 16;  // then the first by name is not asked for again
+
+}  // namespace
 
 Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& effects) {
   now_ = now;
@@ -18,26 +26,65 @@ Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& eff
 
 void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
   now_ = now;
+  if (removals_.erase({place.pool, {place.row_key, place.column_key}}) != 0) counters_.removals_waiting = removals_.size();
   Put put{.place = place, .frame = std::move(object)};
   put.kept = std::move(kept);
   put.owners = owners(definitions_.find(place.pool)->second, place.row_key);
   start(std::move(put), now, effects);
 }
 
-// Who did not hear of it, as it was away, has it still when it is back: that does no harm to who asked.
 void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
   now_ = now;
   table_.remove(pool, keys);
   const auto known = definitions_.find(pool);
   if (known == definitions_.end()) return;
-  for (const std::string& owner : owners(known->second, keys.first)) {
-    if (owner == self_) continue;
-    ask({Asking::Kind::cancel, 0, owner}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{table_.user_of(pool)}, text = known->second.text, keys](const AskedMemory&, std::vector<std::byte>& payload) {
-          wire::encode(wire::PeerDrop{user, text, keys.first, keys.second}, payload);
-        },
-        effects);
+  // Those that live, and those that would be owners if all of the pool's members did: their disks have it when they are back.
+  const PoolOptions& options = known->second.name.options;
+  std::vector<std::string> named = options.members, holders = owners(known->second, keys.first);
+  std::ranges::sort(named);
+  for (std::string& each : owners_of(known->second.name.policy, options.replicas, keys.first, named))
+    if (std::ranges::find(holders, each) == holders.end()) holders.push_back(std::move(each));
+  std::erase(holders, self_);
+  if (holders.empty()) return;
+  const Removed removed{pool, keys};
+  if (removals_.size() >= removals_max) removals_.erase(removals_.begin());
+  for (const std::string& holder : holders) removals_[removed][holder] = never;
+  counters_.removals_waiting = removals_.size();
+  for (const std::string& holder : holders) ask_removal(removed, holder, effects);
+}
+
+void Pools::ask_removal(const Removed& removed, const std::string& member, Effects& effects) {
+  if (!std::ranges::binary_search(alive_, member)) return;
+  const auto& [pool, keys] = removed;
+  ask({Asking::Kind::removal, 0, member, {.pool = pool, .keys = keys}}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      [user = std::uint64_t{table_.user_of(pool)}, text = text_of(pool), row = literal_glob(keys.first), column = literal_glob(keys.second)](
+          const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
+      effects);
+}
+
+void Pools::on_removal_answer(const Asking& asked, const Status& status) {
+  const auto at = removals_.find({asked.get.pool, asked.get.keys});
+  if (at == removals_.end()) return;
+  if (!status && status.error().code != Error::not_found) {
+    due(at->second[asked.member] = deadline_after(now_, options_.move_retry_ns));
+    return;
   }
+  at->second.erase(asked.member);
+  if (at->second.empty()) removals_.erase(at);
+  counters_.removals_waiting = removals_.size();
+}
+
+void Pools::ask_removals_again(TimeNs now, Effects& effects) {
+  std::vector<std::pair<Removed, std::string>> ready;
+  for (auto& [removed, members] : removals_)
+    for (auto& [member, again] : members)
+      if (again <= now) {
+        again = never;
+        ready.emplace_back(removed, member);
+      } else {
+        due(again);
+      }
+  for (const auto& [removed, member] : ready) ask_removal(removed, member, effects);
 }
 
 void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
@@ -47,6 +94,8 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
     if (put.kept && put.place.pool == pool) open.push_back(number);
   for (const std::uint64_t number : open) finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
   for (const FrameTable::Held& held : table_.held(pool)) table_.remove(pool, held.keys);
+  std::erase_if(removals_, [&](const auto& each) { return each.first.first == pool; });
+  counters_.removals_waiting = removals_.size();
 }
 
 // Here, or of the member that said it has it.

@@ -55,6 +55,7 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
 // What this agent found on its disk when it started may be older than what lived on elsewhere.
 bool Pools::has_newer(const Incoming& incoming) const {
   const FrameTable::Keys keys{incoming.place.row_key, incoming.place.column_key};
+  if (removals_.contains({incoming.place.pool, keys})) return true;  // from a member that has not heard yet that it is no more
   const auto known = definitions_.find(incoming.place.pool);
   const bool replaced = known != definitions_.end() && known->second.name.options.overwrite && !incoming.recovered &&
                         table_.is_recovered(incoming.place.pool, keys);

@@ -149,6 +149,57 @@ TEST_F(PoolsTest, AMoveThatFailsIsTriedAgain) {
   EXPECT_EQ(pools_.counters().moves_waiting, 0u);
 }
 
+TEST_F(PoolsTest, ARemovalIsAskedForUntilAllWhoMayHaveTheObjectHaveConfirmedIt) {
+  pools_.on_members({"a", "b"}, {}, now_, effects_);
+  const std::string pool = "hash:/kept";
+  ASSERT_TRUE(pools_.open(pool + "?members=a,b&replicas=2", user, now_, effects_));
+  const auto asked_to_drop = [&]() -> std::optional<std::uint64_t> {
+    std::optional<std::uint64_t> token;
+    for (const mover::Effect& effect : effects_)
+      if (const auto* ask = std::get_if<mover::AskEffect>(&effect); ask != nullptr && ask->kind == EntryKind::peer_drop) {
+        EXPECT_EQ(ask->member, "b");
+        token = ask->token;
+      }
+    effects_.clear();
+    return token;
+  };
+  const auto forget = [&](const std::string& column) {
+    effects_.clear();
+    pools_.forget(pool, {"row", column}, now_, effects_);
+    return asked_to_drop();
+  };
+  const auto at_its_time = [&] {
+    if (pools_.next_deadline() == never) return asked_to_drop();
+    now_ = std::max(now_, pools_.next_deadline());
+    pools_.on_time(now_, effects_);
+    return asked_to_drop();
+  };
+  std::vector<std::byte> dropped;
+  wire::encode(wire::Done{1}, dropped);
+
+  const auto first = forget("lost");
+  ASSERT_TRUE(first);
+  pools_.on_answer(*first, fail(Error::timeout, "no answer"), now_, effects_);
+  EXPECT_EQ(pools_.counters().removals_waiting, 1u);
+  const auto again = at_its_time();
+  ASSERT_TRUE(again);
+  pools_.on_answer(*again, Answer{wire::ReplyKind::done, dropped}, now_, effects_);
+  EXPECT_EQ(pools_.counters().removals_waiting, 0u);
+  EXPECT_FALSE(at_its_time());
+
+  pools_.on_members({"a"}, {}, now_, effects_);
+  EXPECT_FALSE(forget("away")) << "it is away, and has it on its disk";
+  EXPECT_FALSE(at_its_time());
+  effects_.clear();
+  pools_.on_members({"a", "b"}, {"b"}, now_, effects_);
+  const auto back = asked_to_drop();
+  ASSERT_TRUE(back);
+  pools_.on_answer(*back, fail(Error::peer_lost, "gone again"), now_, effects_);
+  EXPECT_EQ(pools_.counters().removals_waiting, 1u);
+  pools_.keep({pool, "row", "away", user, 0, false}, frame_of(8), [](const Status&, TimeNs, Effects&) {}, now_, effects_);
+  EXPECT_EQ(pools_.counters().removals_waiting, 0u) << "what is kept anew is not removed";
+}
+
 TEST_F(PoolsTest, ABudgetIsFreeAsSoonAsAnObjectIsDroppedWhoeverReadsIt) {
   const auto name = pools_.admit("local:/p?budget=100", user, effects_);
   ASSERT_TRUE(name) << name.error().message;
