@@ -28,8 +28,10 @@ group::Identity Agent::identity() const {
   group::Identity self;
   self.name = settings_.name;
   self.process = incarnation_;
-  const auto network = std::ranges::find_if(
-      settings_.listen, [](const link::Address& address) { return address.kind != link::Address::Kind::unix_socket; });
+  // A card's DMA engine reaches the host it sits in, and no other agent.
+  const auto network = std::ranges::find_if(settings_.listen, [](const link::Address& address) {
+    return address.kind != link::Address::Kind::unix_socket && address.kind != link::Address::Kind::doca;
+  });
   const link::Address& address = network != settings_.listen.end() ? *network : settings_.listen.front();
   self.address = settings_.group_address.empty() ? told_to_others(address, machine_name()) : settings_.group_address;
   if (settings_.http) {
