@@ -13,7 +13,7 @@ namespace {
 // Never closed again: what the libraries load besides does not bear it. Where the loader does not know DOCA's folder, it is
 // the one this was built with.
 Result<void*> open_library(const char* name) {
-  constexpr int how = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;  // libdoca_dma finds what libdoca_common has
+  constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (void* library = dlopen(name, how); library != nullptr) return library;
   const char* said = dlerror();
   const std::string why = said != nullptr ? said : "no reason given";
