@@ -6,7 +6,8 @@
 //
 // A task that fails ends the link, as a context that stops does: nothing can be posted to it any more. Of a program that was
 // killed a failed task may tell before its socket does, so the link looks at the socket for a moment before it says what it
-// was. When the link ends the context is stopped first and its tasks are taken back: from then on the card touches nothing.
+// was. When the link ends the context is stopped first and its tasks are taken back, for a second at most: from then on the card
+// touches nothing.
 #pragma once
 
 #include <memory>
