@@ -496,6 +496,7 @@ OFP_API int ofp_exchange_run(ofp_exchange *exchange, ofp_compute_local compute_l
  *     ofp_task_free(task);
  */
 
+struct ofp_task_info;
 typedef struct ofp_tasks ofp_tasks; /* a session: what this program's tasks have in common. Usable by several threads */
 typedef struct ofp_task ofp_task;   /* one of them; used by one thread at a time */
 
@@ -514,7 +515,8 @@ typedef struct ofp_tasks_options {
   uint32_t zero;
 } ofp_tasks_options;
 
-/* `channel` NULL: functions run in this program, when they are waited for. */
+/* `channel` NULL: functions run in this program (`plugins`): by the thread that waits for a task, or looks whether it is over; in the
+ * order of submission. Nothing stops one that does not return. */
 OFP_API int ofp_tasks_open(ofp_channel *channel, const ofp_tasks_options *options, ofp_tasks **tasks, ofp_error *error);
 /* Tasks that are under way are cancelled; what stayed on the agent is gone. Before ofp_close. */
 OFP_API void ofp_tasks_close(ofp_tasks *tasks);
@@ -559,6 +561,9 @@ OFP_API int ofp_task_submit(ofp_tasks *tasks, const ofp_task_request *request, o
 OFP_API int ofp_task_wait(ofp_task *task, int64_t wait_ns, ofp_error *error);
 /* The same, for its inputs: OFP_OK, they are this program's again. */
 OFP_API int ofp_task_wait_pulled(ofp_task *task, int64_t wait_ns, ofp_error *error);
+/* Submits, and waits until it is over. When the agent dies meanwhile, or has gone before, this program runs the function itself, if
+ * `plugins` names its plug-in: inputs and outputs are where they were. `info` may be NULL. */
+OFP_API int ofp_task_run(ofp_tasks *tasks, const ofp_task_request *request, struct ofp_task_info *info, ofp_error *error);
 /* It ends soon, with OFP_CANCELLED; or well, if it was pushing already. A function that does not return when it is asked to is killed. */
 OFP_API int ofp_task_cancel(ofp_task *task, ofp_error *error);
 /* Cancels it if it is not over. Its outputs may be written to until ofp_tasks_close. */

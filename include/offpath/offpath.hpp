@@ -646,22 +646,51 @@ struct TaskRequest {
 struct TasksOptions {
   std::uint32_t lane = 0, lanes = 0;  // lanes 0: any order, any worker
   std::uint32_t tasks_max = 0;
+  std::vector<std::pair<std::string, std::string>> plugins{};  // name and path: whose functions this program can run itself
 };
 
 // A session of tasks (offpath.h).
 class Tasks {
  public:
-  explicit Tasks(const Channel& channel, const TasksOptions& options = {}) : channel_(channel.channel_) {
+  explicit Tasks(const Channel& channel, const TasksOptions& options = {}) : channel_(channel.channel_) { open(options); }
+  // Without an agent: this program runs the functions itself, when it waits.
+  explicit Tasks(const TasksOptions& options) { open(options); }
+
+  [[nodiscard]] Task submit(const TaskRequest& request) {
+    ofp_task* task = nullptr;
+    composed(request, [&](const ofp_task_request& c) {
+      detail::call([&](ofp_error* error) { return ofp_task_submit(tasks_.get(), &c, &task, error); });
+    });
+    return Task(channel_, task);
+  }
+  // Submits and waits; if the agent dies, this program runs the function (TasksOptions::plugins).
+  ofp_task_info run(const TaskRequest& request) {
+    ofp_task_info info{};
+    info.struct_bytes = sizeof info;
+    composed(request, [&](const ofp_task_request& c) {
+      detail::call([&](ofp_error* error) { return ofp_task_run(tasks_.get(), &c, &info, error); });
+    });
+    return info;
+  }
+  [[nodiscard]] ofp_tasks* get() const noexcept { return tasks_.get(); }
+
+ private:
+  void open(const TasksOptions& options) {
+    std::vector<ofp_task_plugin> plugins;
+    for (const auto& [name, path] : options.plugins) plugins.push_back({name.c_str(), path.c_str()});
     ofp_tasks_options c{};
     c.struct_bytes = sizeof c;
     c.lane = options.lane;
     c.lanes = options.lanes;
     c.tasks_max = options.tasks_max;
+    c.plugins = plugins.data();
+    c.plugins_count = static_cast<std::uint32_t>(plugins.size());
     ofp_tasks* tasks = nullptr;
-    detail::call([&](ofp_error* error) { return ofp_tasks_open(channel.get(), &c, &tasks, error); });
+    detail::call([&](ofp_error* error) { return ofp_tasks_open(channel_.get(), &c, &tasks, error); });
     tasks_.reset(tasks);
   }
-  [[nodiscard]] Task submit(const TaskRequest& request) {
+  template <class Use>
+  static void composed(const TaskRequest& request, Use use) {
     std::vector<ofp_task_input> inputs;
     for (const TaskInput& each : request.inputs)
       inputs.push_back({each.name.c_str(), each.data.data(), each.data.empty() ? each.bytes : each.data.size(), each.version, each.changed_from,
@@ -683,13 +712,9 @@ class Tasks {
     c.after = after.data();
     c.after_count = static_cast<std::uint32_t>(after.size());
     c.wait_ns = request.wait.count();
-    ofp_task* task = nullptr;
-    detail::call([&](ofp_error* error) { return ofp_task_submit(tasks_.get(), &c, &task, error); });
-    return Task(channel_, task);
+    use(c);
   }
-  [[nodiscard]] ofp_tasks* get() const noexcept { return tasks_.get(); }
 
- private:
   detail::SharedChannel channel_;
   detail::Owned<ofp_tasks> tasks_;
 };

@@ -28,7 +28,7 @@
  *     its own (OpenMP), and these may call the context as well; they must no longer touch inputs, outputs or the context
  *     when the function has returned.
  *   - Static variables live as long as the worker: from call to call, until it is killed or crashes. Several workers of
- *     one plug-in share nothing, and which one gets a call is open.
+ *     one plug-in share nothing. Which one gets a call is open; but tasks of one lane all go to the same one, as long as it lives.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef OFFPATH_PLUGIN_H
@@ -53,6 +53,7 @@ extern "C" {
 
 /* Flags of inputs and outputs. */
 #define OFP_DATA_ARROW 1u /* an Arrow IPC stream: schema, record batches, end-of-stream mark; buffers 8-byte aligned at least */
+#define OFP_DATA_UNSET 2u /* of an output: the function writes every byte of it, so it need not be zeroed */
 
 /* One object that the function works on. Read-only: writing to it ends the worker. */
 typedef struct ofp_input {
@@ -65,6 +66,14 @@ typedef struct ofp_input {
   const void *data;        /* page aligned (4096); not NULL, even where `bytes` is 0 */
   uint64_t bytes;
 } ofp_input;
+
+/* An output that a task has named: output() of that name and at most so many bytes goes to its program. */
+typedef struct ofp_room {
+  uint32_t struct_bytes;
+  uint32_t zero;
+  const char *name; /* terminated by NUL */
+  uint64_t bytes;
+} ofp_room;
 
 /* Levels of log(). */
 typedef enum ofp_log_level { OFP_LOG_DEBUG = 0, OFP_LOG_INFO = 1, OFP_LOG_WARNING = 2, OFP_LOG_ERROR = 3 } ofp_log_level;
@@ -108,6 +117,13 @@ struct ofp_context {
   /* One line of the agent's log, in which plug-in and function are named. At most 1000 bytes, and 100 lines of one call;
    * what is beyond is left out. Copied. */
   void (*log)(ofp_context *context, ofp_log_level level, const char *line);
+
+  /* Of a task (offpath.h); otherwise 0. */
+  uint64_t session;          /* tells sessions of programs apart: what a static variable was filled for */
+  uint64_t worker;           /* tells worker processes apart; the program is told, too */
+  uint32_t lane, lanes;      /* as the program has opened its session; lanes 0: none */
+  uint64_t room_count;
+  const ofp_room *rooms;     /* what the task has room for, in its order */
 };
 
 /* 0: it is done, and its outputs are the result. Everything else is a failure: the caller gets OFP_FUNCTION_FAILED with the

@@ -89,6 +89,46 @@ class Task {
   std::vector<Exported> memory_;  // stays as long as the task may be read from or written to
 };
 
+// A request, and what it points to.
+struct Request {
+  Request(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs, const nb::bytes& arguments,
+          const nb::list& after, const Seconds& timeout) {
+    for (const auto& [name, buffer, bytes, version, changed_from, changed_at, changed_bytes] : inputs) {
+      ofp_task_input& input = given.emplace_back(ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
+      if (buffer.is_none()) continue;
+      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS).view();
+      input.data = view.buf;
+      input.bytes = static_cast<std::uint64_t>(view.len);
+    }
+    for (const auto& [name, buffer, bytes, version] : outputs) {
+      ofp_task_output& output = made.emplace_back(ofp_task_output{name.c_str(), nullptr, bytes, version});
+      if (buffer.is_none()) continue;
+      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE).view();
+      output.data = view.buf;
+      output.bytes = static_cast<std::uint64_t>(view.len);
+    }
+    for (const nb::handle task : after) before.push_back(nb::cast<Task&>(task).get());
+    composed.struct_bytes = sizeof composed;
+    composed.function = function.c_str();
+    composed.arguments = arguments.c_str();
+    composed.arguments_bytes = arguments.size();
+    composed.inputs = given.data();
+    composed.outputs = made.data();
+    composed.inputs_count = static_cast<std::uint32_t>(given.size());
+    composed.outputs_count = static_cast<std::uint32_t>(made.size());
+    composed.after = before.data();
+    composed.after_count = static_cast<std::uint32_t>(before.size());
+    composed.wait_ns = wait_ns_of(timeout);
+  }
+  Request(const Request&) = delete;
+
+  ofp_task_request composed{};
+  std::vector<Exported> memory;
+  std::vector<ofp_task_input> given;
+  std::vector<ofp_task_output> made;
+  std::vector<ofp_task*> before;
+};
+
 class Tasks {
  public:
   Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max, const std::vector<std::tuple<std::string, std::string>>& plugins)
@@ -116,42 +156,27 @@ class Tasks {
 
   [[nodiscard]] Task submit(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
                             const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
-    if (tasks_ == nullptr) fail(OFP_CLOSED, "this session of tasks is closed");
-    std::vector<Exported> memory;
-    std::vector<ofp_task_input> given;
-    for (const auto& [name, buffer, bytes, version, changed_from, changed_at, changed_bytes] : inputs) {
-      ofp_task_input& input = given.emplace_back(ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
-      if (buffer.is_none()) continue;
-      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS).view();
-      input.data = view.buf;
-      input.bytes = static_cast<std::uint64_t>(view.len);
-    }
-    std::vector<ofp_task_output> made;
-    for (const auto& [name, buffer, bytes, version] : outputs) {
-      ofp_task_output& output = made.emplace_back(ofp_task_output{name.c_str(), nullptr, bytes, version});
-      if (buffer.is_none()) continue;
-      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE).view();
-      output.data = view.buf;
-      output.bytes = static_cast<std::uint64_t>(view.len);
-    }
-    std::vector<ofp_task*> before;
-    for (const nb::handle task : after) before.push_back(nb::cast<Task&>(task).get());
-    ofp_task_request request{};
-    request.struct_bytes = sizeof request;
-    request.function = function.c_str();
-    request.arguments = arguments.c_str();
-    request.arguments_bytes = arguments.size();
-    request.inputs = given.data();
-    request.outputs = made.data();
-    request.inputs_count = static_cast<std::uint32_t>(given.size());
-    request.outputs_count = static_cast<std::uint32_t>(made.size());
-    request.after = before.data();
-    request.after_count = static_cast<std::uint32_t>(before.size());
-    request.wait_ns = wait_ns_of(timeout);
+    Request request(function, inputs, outputs, arguments, after, timeout);
     ofp_task* task = nullptr;
     ofp_error error{};
-    check(ofp_task_submit(tasks_, &request, &task, &error), error);
-    return {channel_, task, std::move(memory)};
+    check(ofp_task_submit(open(), &request.composed, &task, &error), error);
+    return {channel_, task, std::move(request.memory)};
+  }
+  // Whether this program ran it, and for how long it ran.
+  [[nodiscard]] std::tuple<bool, std::int64_t> run(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
+                                                   const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
+    const Request request(function, inputs, outputs, arguments, after, timeout);
+    ofp_task_info info{};
+    info.struct_bytes = sizeof info;
+    ofp_error error{};
+    int code = 0;
+    ofp_tasks* const tasks = open();
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_task_run(tasks, &request.composed, &info, &error);
+    }
+    check(code, error);
+    return {info.here != 0, info.ran_ns};
   }
   void close() {
     ofp_tasks* tasks = std::exchange(tasks_, nullptr);
@@ -160,6 +185,10 @@ class Tasks {
   }
 
  private:
+  [[nodiscard]] ofp_tasks* open() const {
+    if (tasks_ == nullptr) fail(OFP_CLOSED, "this session of tasks is closed");
+    return tasks_;
+  }
   ChannelHandle channel_;
   ofp_tasks* tasks_ = nullptr;
 };
@@ -177,6 +206,8 @@ void bind_tasks(nb::module_& module) {
       .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t, const std::vector<std::tuple<std::string, std::string>>&>(),
            nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"))
       .def("submit", &Tasks::submit, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
+           nb::arg("timeout").none())
+      .def("run", &Tasks::run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
            nb::arg("timeout").none())
       .def("close", &Tasks::close);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,13 +169,15 @@ class Session:
         return Exchange(self, name, publish=publish, fields=fields, record_bytes_max=record_bytes_max,
                         view_bytes_max=view_bytes_max)  # fmt: skip
 
-    def tasks(self, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64) -> Tasks:
+    def tasks(self, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64,
+              plugins: Mapping[str, Any] | None = None) -> Tasks:  # fmt: skip
         """Functions of the agent's plug-ins over this program's memory (docs/task.md).
 
         ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default in
-        any order, on any worker. ``tasks_max``: under way at a time.
+        any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run`` when
+        the agent dies.
         """
-        return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max)
+        return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max, plugins=plugins)
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

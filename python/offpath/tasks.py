@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,16 +51,20 @@ class TaskInfo:
 
 
 class Task:
-    """One task. Dropping it cancels it, if it is not over."""
+    """One task. Dropping it cancels it, if it is not over and no other comes after it."""
 
-    def __init__(self, native: _native.Task, function: str, outputs: tuple[str, ...]) -> None:
+    def __init__(self, native: _native.Task, function: str, outputs: tuple[str, ...], after: tuple[Task, ...]) -> None:
         self._native = native
         self._outputs = outputs
+        self._after = after
         self.function = function
 
     def wait(self, timeout: float | None = None) -> bool:
         """True: it has ended well, and its outputs are there. False: it goes on. Raises what it has failed with."""
-        return self._native.wait(timeout)
+        ended = self._native.wait(timeout)
+        if ended:
+            self._after = ()
+        return ended
 
     def wait_pulled(self, timeout: float | None = None) -> bool:
         """True: its inputs are this program's again."""
@@ -84,11 +89,30 @@ class Task:
         return f"<Task {self.function}>"
 
 
-class Tasks:
-    """A session of tasks, made by ``Session.tasks``."""
+def _listed(inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> tuple[list[Any], list[Any]]:
+    given = []
+    for name, value in (inputs or {}).items():
+        each = value if isinstance(value, Input) else Input(value)
+        given.append((name, each.array, each.nbytes, each.version, *each.changed))
+    made = []
+    for name, value in (outputs or {}).items():
+        out = value if isinstance(value, Output) else Output(value)
+        made.append((name, out.array, out.nbytes, out.version))
+    return given, made
 
-    def __init__(self, channel: Any, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64) -> None:
-        self._native = _native.Tasks(channel, lane or 0, 0 if lane is None else lanes, tasks_max, [])
+
+class Tasks:
+    """A session of tasks, made by ``Session.tasks``; or by ``Tasks.here``, without an agent."""
+
+    def __init__(self, channel: Any, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64,
+                 plugins: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        paths = [(name, os.fspath(path)) for name, path in (plugins or {}).items()]
+        self._native = _native.Tasks(channel, lane or 0, 0 if lane is None else lanes, tasks_max, paths)
+
+    @classmethod
+    def here(cls, plugins: Mapping[str, Any]) -> Tasks:
+        """Functions of these shared objects (paths by name), run by this program when it waits for them."""
+        return cls(None, plugins=plugins)
 
     def submit(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
                arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> Task:  # fmt: skip
@@ -100,16 +124,16 @@ class Tasks:
 
         Raises WouldBlock (as many are under way as may be), Denied (an output elsewhere).
         """
-        given = []
-        for name, value in (inputs or {}).items():
-            each = value if isinstance(value, Input) else Input(value)
-            given.append((name, each.array, each.nbytes, each.version, *each.changed))
-        made = []
-        for name, value in (outputs or {}).items():
-            each = value if isinstance(value, Output) else Output(value)
-            made.append((name, each.array, each.nbytes, each.version))
-        native = self._native.submit(function, given, made, arguments, [task._native for task in after], timeout)
-        return Task(native, function, tuple(outputs or {}))
+        before = tuple(after)
+        native = self._native.submit(function, *_listed(inputs, outputs), arguments, [task._native for task in before], timeout)
+        return Task(native, function, tuple(outputs or {}), before)
+
+    def run(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
+            arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> bool:  # fmt: skip
+        """As ``submit``, and waits. When the agent dies this program runs the function itself, if it was given its
+        plug-in: True."""
+        here, _ = self._native.run(function, *_listed(inputs, outputs), arguments, [task._native for task in after], timeout)
+        return here
 
     def close(self) -> None:
         """Cancels what is under way; what stayed on the agent is gone."""

@@ -49,6 +49,11 @@ bool PluginProcesses::cancel(plugin::CallNumber number, TimeNs now) { return wor
 
 bool PluginProcesses::poll(TimeNs now) {
   workers_.on_time(now, effects_);
+  // Results of short calls, before their descriptors' turn comes.
+  std::vector<plugin::WorkerNumber> finished;
+  for (auto& [number, process] : processes_)
+    if (process.take_finished()) finished.push_back(number);
+  for (const plugin::WorkerNumber number : finished) receive(number, messages_of_one_round, now);
   if (effects_.empty()) return false;
   carry_out(now);
   return true;
@@ -81,7 +86,7 @@ void PluginProcesses::carry_out(plugin::StartEffect& effect, TimeNs now) {
 void PluginProcesses::carry_out(plugin::SendEffect& effect, TimeNs now) {
   const auto found = processes_.find(effect.worker);
   if (found == processes_.end()) return;  // it has ended, and so has the call
-  Status sent = found->second.send(effect.number, *effect.call, effect.deadline_ns);
+  Status sent = found->second.send(effect.number, *effect.call, effect.deadline_ns, effect.worker);
   if (sent) return;
   if (sent.error().code == Error::peer_lost) return workers_.on_garbage(effect.worker, sent.error(), now, effects_);
   workers_.on_refused(effect.worker, std::move(sent).error(), now, effects_);

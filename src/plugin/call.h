@@ -51,6 +51,24 @@ struct Input {
   std::uint64_t bytes = 0;   // in fd
   Bytes data;
   std::shared_ptr<const void> owner;
+  std::uint64_t kept = 0;        // not 0: workers keep this descriptor mapped under that number, as long as `owner` lives
+  std::uint64_t kept_bytes = 0;  // all of it
+};
+
+// Memory that an output of this name goes to, instead of the worker's own: kept mapped as inputs are, but to be written to. Whoever
+// reads it has to bear that the worker may still write. Sealed SHRINK and GROW.
+struct Room {
+  std::string name;
+  std::uint64_t bytes = 0;
+  int fd = -1;
+  std::uint64_t kept = 0, kept_bytes = 0;
+  std::shared_ptr<const void> owner;
+};
+
+// How a call went; filled as it goes.
+struct CallReport {
+  WorkerNumber worker = 0;
+  TimeNs began = 0, ended = 0;
 };
 
 struct Call {
@@ -59,6 +77,10 @@ struct Call {
   std::vector<Input> inputs;
   TimeNs deadline_ns = never;                   // a point in time; the plug-in's own may come before it
   std::uint64_t output_bytes_max = UINT64_MAX;  // of all outputs together; the plug-in's memory may be less
+  std::vector<Room> rooms{};
+  std::uint64_t session = 0;                    // for the function, as the next two
+  unsigned lane = 0, lanes = 0;                 // lanes not 0: on worker `lane`, modulo how many there are
+  std::shared_ptr<CallReport> report{};         // may be null
 };
 
 // A result: shared memory that nobody can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to readers
@@ -68,6 +90,7 @@ struct Output {
   bool arrow = false;
   std::uint64_t bytes = 0;
   Fd memory;  // also there if `bytes` is 0
+  bool in_room = false;  // it lies in the call's room of that name instead
 };
 using Outputs = std::vector<Output>;
 

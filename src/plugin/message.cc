@@ -61,7 +61,7 @@ Result<Done> take_done(Reader& reader) {
     output.name = reader.take_text();  // a key of the pool: any bytes
     output.bytes = reader.take<std::uint64_t>();
     output.flags = reader.take<std::uint32_t>();
-    if (output.name.size() > output_name_bytes_max || output.bytes > output_bytes_limit || output.flags > 1)
+    if (output.name.size() > output_name_bytes_max || output.bytes > output_bytes_limit || output.flags > (1 | output_in_room))
       return fail(Error::protocol, "output {}: name of {} bytes, {} bytes, flags {:#x}", i, output.name.size(), output.bytes, output.flags);
     if (std::ranges::find(done.outputs, output.name, &OutputNotice::name) != done.outputs.end())
       return fail(Error::protocol, "two outputs with the name '{}'", printable(output.name));
@@ -117,7 +117,12 @@ Result<FromAgent> decode_from_agent(Bytes packet) {
   call.call = reader.take<std::uint64_t>();
   call.descriptors = reader.take<std::uint32_t>();
   call.description_bytes = reader.take<std::uint64_t>();
-  if (kind != Kind::call || !reader.done() || call.descriptors == 0 || call.descriptors > input_descriptors_max + 1)
+  const bool is_enclosed = reader.take<std::uint8_t>() != 0;
+  const auto forgotten = reader.take<std::uint16_t>();
+  for (unsigned i = 0; i < forgotten && reader.ok(); ++i) call.forget.push_back(reader.take<std::uint64_t>());
+  if (is_enclosed) call.enclosed = reader.take_bytes(call.description_bytes);
+  const bool has_description = is_enclosed ? !call.enclosed.empty() : call.descriptors != 0;
+  if (kind != Kind::call || !reader.done() || !has_description || call.descriptors > input_descriptors_max + 1)
     return fail(Error::protocol, "a message of kind {} and {} bytes", static_cast<int>(kind), packet.size());
   return call;
 }
@@ -140,7 +145,24 @@ Result<Description> decode_description(Bytes bytes) {
     input.offset = reader.take<std::uint64_t>();
     input.bytes = reader.take<std::uint64_t>();
     input.flags = reader.take<std::uint32_t>();
+    input.kept = reader.take<std::uint64_t>();
+    input.kept_bytes = reader.take<std::uint64_t>();
     description.inputs.push_back(std::move(input));
+  }
+  description.session = reader.take<std::uint64_t>();
+  description.worker = reader.take<std::uint64_t>();
+  description.lane = reader.take<std::uint32_t>();
+  description.lanes = reader.take<std::uint32_t>();
+  const auto rooms = reader.take<std::uint32_t>();
+  if (rooms > outputs_max) return fail(Error::protocol, "room for {} outputs, at most {}", rooms, outputs_max);
+  for (std::uint32_t i = 0; i < rooms && reader.ok(); ++i) {
+    RoomNotice room;
+    room.name = take_key(reader);
+    room.bytes = reader.take<std::uint64_t>();
+    room.descriptor = reader.take<std::uint32_t>();
+    room.kept = reader.take<std::uint64_t>();
+    room.kept_bytes = reader.take<std::uint64_t>();
+    description.rooms.push_back(std::move(room));
   }
   if (!reader.ok()) return fail(Error::protocol, "a description that ends early");
   return description;
@@ -188,6 +210,10 @@ void put(Writer& writer, const CallPacket& call) {
   writer.put(call.call);
   writer.put(call.descriptors);
   writer.put(call.description_bytes);
+  writer.put(static_cast<std::uint8_t>(!call.enclosed.empty()));
+  writer.put(static_cast<std::uint16_t>(call.forget.size()));
+  for (const std::uint64_t kept : call.forget) writer.put(kept);
+  writer.put_bytes(call.enclosed);
 }
 
 void put(Writer& writer, const MorePacket&) { writer.put(Kind::more); }
@@ -219,6 +245,20 @@ void encode(const Description& description, std::vector<std::byte>& to) {
     writer.put(input.offset);
     writer.put(input.bytes);
     writer.put(input.flags);
+    writer.put(input.kept);
+    writer.put(input.kept_bytes);
+  }
+  writer.put(description.session);
+  writer.put(description.worker);
+  writer.put(description.lane);
+  writer.put(description.lanes);
+  writer.put(static_cast<std::uint32_t>(description.rooms.size()));
+  for (const RoomNotice& room : description.rooms) {
+    put_key(writer, room.name);
+    writer.put(room.bytes);
+    writer.put(room.descriptor);
+    writer.put(room.kept);
+    writer.put(room.kept_bytes);
   }
 }
 

@@ -6,15 +6,19 @@
 //                     log       u8 3, u8 level, text line
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
 //                               with one descriptor for each output, in their order
-//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes
-//                               with the first of the descriptors; number 0 is the description
+//                               but for those in a room (flag 2)
+//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64 forget*, the
+//                               description if it is enclosed; otherwise the first of the descriptors is its memfd
 //                     more      u8 6                                 with the next ones
 //
-// The description is a memfd, so that neither arguments nor keys nor the number of inputs is bounded by a packet:
+// Descriptors have numbers from 1 on; 0 is the description. The description of a small call is enclosed; others are a memfd, so that
+// neither arguments nor keys nor the number of inputs is bounded by a packet:
 //
 //   0                  i64 deadline, u64 output bytes at most, u64 place and u64 bytes of the arguments, text function,
-//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags}*
-//   multiple of 4096   arguments
+//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64 kept bytes}*,
+//                      u64 session, u64 worker, u32 lane, u32 lanes,
+//                      u32 count, {key name, u64 bytes, u32 descriptor, u64 kept, u64 kept bytes}*
+//   multiple of 4096   arguments (of 8, where it is enclosed)
 //   multiples of 4096  inputs that had no descriptor of their own
 //
 // The agent believes nothing of what a worker says: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are looked at
@@ -30,8 +34,11 @@
 
 namespace offpath::plugin {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::size_t packet_bytes_max = 96 << 10;  // the kernel's default for a socket is twice that
+inline constexpr std::size_t enclosed_bytes_max = 64 << 10;  // of a description
+inline constexpr std::size_t kept_max = 256;  // mappings a worker keeps
+inline constexpr std::uint32_t output_in_room = 2;  // a flag of OutputNotice, besides OFP_DATA_ARROW
 inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
 inline constexpr std::size_t functions_max = 128;
 inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, output_name_bytes_max = 255;
@@ -72,6 +79,8 @@ struct CallPacket {
   CallNumber call = 0;
   std::uint32_t descriptors = 0;
   std::uint64_t description_bytes = 0;
+  std::vector<std::uint64_t> forget{};  // kept memory that is gone
+  Bytes enclosed{};                     // the description; empty: in a memfd
 };
 struct MorePacket {};
 using FromAgent = std::variant<CallPacket, MorePacket>;
@@ -81,12 +90,22 @@ struct InputNotice {
   std::uint32_t descriptor = 0;
   std::uint64_t offset = 0, bytes = 0;
   std::uint32_t flags = 0;
+  std::uint64_t kept = 0, kept_bytes = 0;  // with descriptor 0: the worker has it
+};
+struct RoomNotice {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t descriptor = 0;
+  std::uint64_t kept = 0, kept_bytes = 0;
 };
 struct Description {
   TimeNs deadline_ns = never;
   std::uint64_t output_bytes_max = 0, arguments_at = 0, arguments_bytes = 0;
   std::string function;
   std::vector<InputNotice> inputs;
+  std::uint64_t session = 0, worker = 0;
+  std::uint32_t lane = 0, lanes = 0;
+  std::vector<RoomNotice> rooms{};
 };
 
 // Texts come back printable: control characters are replaced. Everything is within the limits above, names and counts

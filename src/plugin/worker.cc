@@ -126,32 +126,43 @@ std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
   return -1;
 }
 
-// The agent's word. Read-only here, so that no function writes to it by mistake.
-Result<const std::atomic<CallNumber>*> map_control() {
-  void* page = mmap(nullptr, page_bytes, PROT_READ, MAP_SHARED, worker_control, 0);
-  if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
-  return static_cast<const std::atomic<CallNumber>*>(page);
+// The agent's word, read-only here, so that no function writes to it by mistake; and this worker's.
+Result<std::atomic<CallNumber>*> map_control(off_t at, int protection) {
+  void* page = mmap(nullptr, page_bytes, protection, MAP_SHARED, worker_control, at);
+  if (page == MAP_FAILED) return fail_errno(errno, "mmap of a control page");
+  return static_cast<std::atomic<CallNumber>*>(page);
 }
 
 Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
-  OFP_ASSIGN(const std::atomic<CallNumber>* cancelled, map_control());
+  OFP_ASSIGN(const std::atomic<CallNumber>* const cancelled, map_control(0, PROT_READ));
+  OFP_ASSIGN(std::atomic<CallNumber>* const finished_call, map_control(page_bytes, PROT_READ | PROT_WRITE));
+  KeptMemory kept;
   const auto send_log = [](const LogLine& line) { (void)send_packet(worker_socket, line, {}, Wait::yes); };
   PacketReader reader;
   for (;;) {
     CallPacket call;
+    std::vector<std::byte> enclosed;
     std::vector<Fd> descriptors;
+    std::size_t wanted = 0;
     do {
       OFP_ASSIGN(std::optional<Packet> packet, reader.receive(worker_socket, Wait::yes));
       if (!packet) return {};  // the agent is gone, or needs this worker no more
       OFP_ASSIGN(const FromAgent message, decode_from_agent(packet->bytes));
-      if (const auto* first = std::get_if<CallPacket>(&message)) call = *first;
+      if (const auto* first = std::get_if<CallPacket>(&message)) {
+        call = *first;
+        enclosed.assign(first->enclosed.begin(), first->enclosed.end());
+        if (!enclosed.empty()) descriptors.emplace_back();  // in the description's place
+        wanted = descriptors.size() + call.descriptors;
+      }
       std::ranges::move(packet->descriptors, std::back_inserter(descriptors));
-    } while (descriptors.size() < call.descriptors);
+    } while (descriptors.size() < wanted);
+    for (const std::uint64_t number : call.forget) kept.forget(number);
     OFP_ASSIGN(const auto context,
-               WorkerContext::make(call.call, descriptors, call.description_bytes, limits, *cancelled, send_log));
+               WorkerContext::make(call.call, descriptors, call.description_bytes, enclosed, kept, limits, *cancelled, send_log));
     descriptors.clear();
     WorkerContext::Finished finished = context->finish(run(*loaded.plugin, *context));
     OFP_TRY(send_packet(worker_socket, finished.done, finished.memory, Wait::yes));
+    finished_call->store(call.call, std::memory_order_release);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace offpath::plugin {
 
 // Descriptors a worker is started with.
-inline constexpr int worker_socket = 3, worker_control = 4;  // of the second: a page, the agent's word for cancelled calls
+inline constexpr int worker_socket = 3, worker_control = 4;  // of the second: a page with the agent's word for cancelled calls, one with the worker's for those it has finished
 
 struct WorkerOptions {
   std::string path;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace offpath::plugin {
@@ -31,39 +32,105 @@ InputMapping::~InputMapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-WorkerContext::WorkerContext(CallNumber call, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+KeptMemory::~KeptMemory() {
+  for (const auto& [number, mapping] : all_) munmap(mapping.data, mapping.mapped);
+}
+
+Result<KeptMemory::Piece> KeptMemory::find(std::uint64_t number, int fd, std::uint64_t bytes, bool writable) {
+  if (fd < 0) {
+    const auto at = all_.find(number);
+    if (at == all_.end() || at->second.bytes != bytes || at->second.writable != writable)
+      return fail(Error::protocol, "memory {} of {} bytes is not here", number, bytes);
+    return Piece{at->second.data, bytes};
+  }
+  forget(number);
+  const std::uint64_t guard = writable ? page_bytes : 0, mapped = align_up(bytes, page_bytes) + guard;
+  void* data = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", mapped));
+  // Private, as of InputMapping; what the agent puts there later is seen all the same, for no page is written to here.
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ, kind = writable ? MAP_SHARED : MAP_PRIVATE;
+  if (mmap(data, bytes, protection, kind | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    const int error = errno;
+    munmap(data, mapped);
+    return fail_errno(error, fmt::format("mmap of memory of {} bytes", bytes));
+  }
+  all_.emplace(number, Mapping{static_cast<std::byte*>(data), bytes, mapped, writable});
+  return Piece{static_cast<std::byte*>(data), bytes};
+}
+
+void KeptMemory::forget(std::uint64_t number) noexcept {
+  const auto at = all_.find(number);
+  if (at == all_.end()) return;
+  munmap(at->second.data, at->second.mapped);
+  all_.erase(at);
+}
+
+WorkerContext::WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
                              SendLog send_log)
-    : call_(call), limits_(limits), cancelled_(cancelled), send_log_(std::move(send_log)) {}
+    : call_(call), kept_(kept), limits_(limits), cancelled_(cancelled), send_log_(std::move(send_log)) {}
 
 Result<std::unique_ptr<WorkerContext>> WorkerContext::make(CallNumber call, const std::vector<Fd>& descriptors,
-                                                           std::uint64_t description_bytes, const WorkerLimits& limits,
-                                                           const std::atomic<CallNumber>& cancelled, SendLog send_log) {
-  std::unique_ptr<WorkerContext> context(new WorkerContext(call, limits, cancelled, std::move(send_log)));
-  OFP_TRY(context->map_inputs(descriptors, description_bytes));
+                                                           std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
+                                                           const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+                                                           SendLog send_log) {
+  std::unique_ptr<WorkerContext> context(new WorkerContext(call, kept, limits, cancelled, std::move(send_log)));
+  OFP_TRY(context->map_inputs(descriptors, description_bytes, enclosed));
+  OFP_TRY(context->map_rooms(descriptors));
   context->fill_context();
   return context;
 }
 
-Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes) {
-  OFP_ASSIGN(InputMapping whole, InputMapping::map(descriptors.front().get(), 0, description_bytes));
-  OFP_ASSIGN(description_, decode_description(Bytes(whole.data(), description_bytes)));
+Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed) {
+  const std::byte* start = nullptr;
+  if (!enclosed.empty()) {
+    enclosed_.resize(enclosed.size() / 8 + 1);  // aligned as arguments are
+    std::memcpy(enclosed_.data(), enclosed.data(), enclosed.size());
+    start = reinterpret_cast<const std::byte*>(enclosed_.data());
+  } else {
+    OFP_ASSIGN(InputMapping whole, InputMapping::map(descriptors.front().get(), 0, description_bytes));
+    start = whole.data();
+    mappings_.push_back(std::move(whole));
+  }
+  OFP_ASSIGN(description_, decode_description(Bytes(start, description_bytes)));
   if (description_.arguments_at > description_bytes || description_.arguments_bytes > description_bytes - description_.arguments_at)
     return fail(Error::protocol, "arguments of {} bytes at {} of {}", description_.arguments_bytes, description_.arguments_at,
                 description_bytes);
   limits_.output_bytes_max = std::min(limits_.output_bytes_max, description_.output_bytes_max);
-  const std::byte* const start = whole.data();
-  mappings_.push_back(std::move(whole));
   context_.visible.arguments = start + description_.arguments_at;
   for (const InputNotice& notice : description_.inputs) {
     const std::byte* data = start;
     if (notice.bytes != 0) {
       if (notice.descriptor >= descriptors.size()) return fail(Error::protocol, "an input of descriptor {} of {}", notice.descriptor, descriptors.size());
-      OFP_ASSIGN(InputMapping mapping, InputMapping::map(descriptors[notice.descriptor].get(), notice.offset, notice.bytes));
-      data = mapping.data();
-      mappings_.push_back(std::move(mapping));
+      if (notice.kept != 0) {
+        OFP_ASSIGN(const KeptMemory::Piece piece,
+                   kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(), notice.kept_bytes, false));
+        if (notice.offset > piece.bytes || notice.bytes > piece.bytes - notice.offset)
+          return fail(Error::protocol, "an input of {} bytes at {} of {}", notice.bytes, notice.offset, piece.bytes);
+        data = piece.data + notice.offset;
+      } else {
+        OFP_ASSIGN(InputMapping mapping, InputMapping::map(descriptors[notice.descriptor].get(), notice.offset, notice.bytes));
+        data = mapping.data();
+        mappings_.push_back(std::move(mapping));
+      }
     }
     inputs_.push_back({sizeof(ofp_input), notice.flags, notice.row.data(), notice.column.data(), notice.row.size(),
                        notice.column.size(), data, notice.bytes});
+  }
+  return {};
+}
+
+Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
+  for (const RoomNotice& notice : description_.rooms) {
+    std::byte* data = nullptr;
+    if (notice.kept != 0) {
+      if (notice.descriptor >= descriptors.size()) return fail(Error::protocol, "room of descriptor {} of {}", notice.descriptor, descriptors.size());
+      OFP_ASSIGN(const KeptMemory::Piece piece,
+                 kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(), notice.kept_bytes, true));
+      if (notice.bytes > piece.bytes) return fail(Error::protocol, "room for {} bytes in {}", notice.bytes, piece.bytes);
+      data = piece.data;
+    }
+    rooms_.push_back({sizeof(ofp_room), 0, notice.name.c_str(), notice.bytes});
+    room_data_.push_back(data);
   }
   return {};
 }
@@ -84,6 +151,12 @@ void WorkerContext::fill_context() {
   visible.cancelled = is_cancelled;
   visible.set_error = set_error_of;
   visible.log = log_line_of;
+  visible.session = description_.session;
+  visible.worker = description_.worker;
+  visible.lane = description_.lane;
+  visible.lanes = description_.lanes;
+  visible.room_count = rooms_.size();
+  visible.rooms = rooms_.data();
 }
 
 // ---- what a function calls. Nothing may be thrown across this border.
@@ -96,15 +169,28 @@ WorkerContext& WorkerContext::of(const ofp_context* context) noexcept {
 Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) {
   if (name.size() > output_name_bytes_max)
     return fail(Error::too_large, "an output's name has {} bytes, at most {}", name.size(), output_name_bytes_max);
-  if ((flags & ~OFP_DATA_ARROW) != 0) return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, OFP_DATA_ARROW);
+  constexpr std::uint32_t known = OFP_DATA_ARROW | OFP_DATA_UNSET;
+  if ((flags & ~known) != 0) return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, known);
   if (outputs_.size() == outputs_max) return fail(Error::too_large, "output '{}' would be one more than {}", name, outputs_max);
   if (std::ranges::find(outputs_, name, &Made::name) != outputs_.end()) return fail(Error::exists, "there is an output '{}' already", name);
+  const auto room = std::ranges::find_if(rooms_, [&](const ofp_room& each) { return name == each.name; });
+  if (room != rooms_.end() && bytes > room->bytes)
+    return fail(Error::too_large, "output '{}' of {} bytes: the task has room for {}", name, bytes, room->bytes);
+  if (room == rooms_.end() && !rooms_.empty()) return fail(Error::invalid, "output '{}' is none of those that the task names", name);
   if (bytes > limits_.output_bytes_max - output_bytes_)
     return fail(Error::too_large, "output '{}' of {} bytes: the outputs of this call may have {} bytes together, {} are left", name,
                 bytes, limits_.output_bytes_max, limits_.output_bytes_max - output_bytes_);
-  OFP_ASSIGN(OutputMemory memory, OutputMemory::make(bytes));
-  void* data = memory.data();
-  outputs_.push_back({std::string(name), flags, std::move(memory)});
+  std::byte* data = room != rooms_.end() ? room_data_[static_cast<std::size_t>(room - rooms_.begin())] : nullptr;
+  std::optional<OutputMemory> memory;
+  if (data == nullptr) {
+    auto own = OutputMemory::make(bytes);
+    if (!own) return tl::unexpected(std::move(own).error());
+    memory.emplace(std::move(*own));
+    data = static_cast<std::byte*>(memory->data());
+  } else if ((flags & OFP_DATA_UNSET) == 0) {
+    std::memset(data, 0, bytes);
+  }
+  outputs_.push_back({std::string(name), flags & OFP_DATA_ARROW, std::move(memory), data, bytes});
   output_bytes_ += bytes;
   return data;
 }
@@ -122,10 +208,11 @@ std::int32_t WorkerContext::shrink(ofp_context* context, void* output, std::uint
   WorkerContext& self = of(context);
   const std::lock_guard lock(self.mutex_);
   for (Made& made : self.outputs_) {
-    if (made.memory.data() != output) continue;
-    if (bytes > made.memory.bytes()) return -1;
-    self.output_bytes_ -= made.memory.bytes() - bytes;
-    made.memory.shrink(bytes);
+    if (made.data != output) continue;
+    if (bytes > made.bytes) return -1;
+    self.output_bytes_ -= made.bytes - bytes;
+    made.bytes = bytes;
+    if (made.memory) made.memory->shrink(bytes);
     return 0;
   }
   return -1;
@@ -166,8 +253,12 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
   result.done.status = status;
   for (Made& made : outputs_) {
     if (result.done.status != 0) break;
-    const std::uint64_t bytes = made.memory.bytes();
-    auto sealed = made.memory.seal();
+    if (!made.memory) {
+      result.done.outputs.push_back({std::move(made.name), made.bytes, made.flags | output_in_room});
+      continue;
+    }
+    const std::uint64_t bytes = made.memory->bytes();
+    auto sealed = made.memory->seal();
     if (!sealed) {
       result.done.status = -1;
       error_ = fmt::format("output '{}': {}", made.name, sealed.error().message);

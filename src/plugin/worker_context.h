@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "offpath/plugin.h"
@@ -28,6 +30,31 @@ class InputMapping {
   std::uint64_t bytes_;
 };
 
+// Mappings that last from call to call, by the numbers that the agent has given them.
+class KeptMemory {
+ public:
+  struct Piece {
+    std::byte* data;
+    std::uint64_t bytes;
+  };
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory();
+
+  // `fd` is -1 where it has to be here already. Writable memory has a page behind it that is not accessible.
+  [[nodiscard]] Result<Piece> find(std::uint64_t number, int fd, std::uint64_t bytes, bool writable);
+  void forget(std::uint64_t number) noexcept;
+
+ private:
+  struct Mapping {
+    std::byte* data;
+    std::uint64_t bytes, mapped;
+    bool writable;
+  };
+  std::map<std::uint64_t, Mapping> all_;
+};
+
 struct WorkerLimits {
   std::uint64_t output_bytes_max = 0;
 };
@@ -38,10 +65,11 @@ class WorkerContext {
  public:
   using SendLog = std::function<void(const LogLine&)>;
 
-  // `descriptors` are those of the call, the description first; they may be closed afterwards.
+  // `descriptors` are those of the call, the description first (none, if it is `enclosed`); they may be closed afterwards.
   [[nodiscard]] static Result<std::unique_ptr<WorkerContext>> make(CallNumber call, const std::vector<Fd>& descriptors,
-                                                                   std::uint64_t description_bytes, const WorkerLimits& limits,
-                                                                   const std::atomic<CallNumber>& cancelled, SendLog send_log);
+                                                                   std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
+                                                                   const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+                                                                   SendLog send_log);
   WorkerContext(const WorkerContext&) = delete;
   WorkerContext& operator=(const WorkerContext&) = delete;
 
@@ -65,11 +93,15 @@ class WorkerContext {
   struct Made {
     std::string name;
     std::uint32_t flags;
-    OutputMemory memory;
+    std::optional<OutputMemory> memory;  // none: it lies in a room
+    std::byte* data;
+    std::uint64_t bytes;
   };
 
-  WorkerContext(CallNumber call, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, SendLog send_log);
-  [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes);
+
+  WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, SendLog send_log);
+  [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed);
+  [[nodiscard]] Status map_rooms(const std::vector<Fd>& descriptors);
   void fill_context();
   [[nodiscard]] Result<void*> make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags);
   [[nodiscard]] static WorkerContext& of(const ofp_context* context) noexcept;
@@ -81,6 +113,7 @@ class WorkerContext {
   static void log_line_of(ofp_context* context, ofp_log_level level, const char* line);
 
   CallNumber call_;
+  KeptMemory& kept_;
   WorkerLimits limits_;
   const std::atomic<CallNumber>& cancelled_;
   SendLog send_log_;
@@ -88,6 +121,9 @@ class WorkerContext {
   std::vector<InputMapping> mappings_;
   std::vector<ofp_input> inputs_;
   std::vector<const ofp_input*> input_pointers_;
+  std::vector<ofp_room> rooms_;
+  std::vector<std::byte*> room_data_;
+  std::vector<std::uint64_t> enclosed_;  // the description, where it came in the packet
   Visible context_;
 
   std::mutex mutex_;  // a function's threads may call all at once

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -36,9 +37,9 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
   worker.socket_ = Fd(ends[0]);
   const Fd theirs(ends[1]);
   OFP_ASSIGN(const Fd control, memory_file("offpath-control"));
-  if (ftruncate(control.get(), page_bytes) != 0) return fail_errno(errno, "ftruncate of the control page");
+  if (ftruncate(control.get(), 2 * page_bytes) != 0) return fail_errno(errno, "ftruncate of the control pages");
   if (fcntl(control.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing the control page");
-  void* page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
+  void* page = mmap(nullptr, 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
   if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
   worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
   OFP_ASSIGN(worker.pid_, launch_worker(options, program, theirs.get(), control.get()));
@@ -49,10 +50,10 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : socket_(std::move(other.socket_)), process_(std::move(other.process_)), pid_(std::exchange(other.pid_, 0)),
-      control_(std::exchange(other.control_, nullptr)), reaped_(other.reaped_), reader_(std::move(other.reader_)) {}
+      control_(std::exchange(other.control_, nullptr)), sent_(other.sent_), kept_(std::move(other.kept_)), reaped_(other.reaped_), reader_(std::move(other.reader_)) {}
 
 WorkerProcess::~WorkerProcess() {
-  if (control_ != nullptr) munmap(control_, page_bytes);
+  if (control_ != nullptr) munmap(control_, 2 * page_bytes);
   if (pid_ == 0 || reaped_) return;
   kill();
   siginfo_t info{};
@@ -65,6 +66,12 @@ void WorkerProcess::kill() noexcept {
 
 void WorkerProcess::cancel(CallNumber number) noexcept {
   if (control_->load(std::memory_order_relaxed) < number) control_->store(number, std::memory_order_relaxed);
+}
+
+bool WorkerProcess::take_finished() noexcept {
+  if (sent_ == 0 || control_[page_bytes / sizeof(CallNumber)].load(std::memory_order_acquire) != sent_) return false;
+  sent_ = 0;
+  return true;
 }
 
 std::optional<Exit> WorkerProcess::reap() {
@@ -81,41 +88,91 @@ std::optional<Exit> WorkerProcess::reap() {
 
 namespace {
 
-// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the description.
+// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the description. What the
+// worker keeps and has already needs none.
 class CallWriter {
  public:
-  explicit CallWriter(const Call& call) : call_(call) {}
+  using Kept = std::map<std::uint64_t, std::weak_ptr<const void>>;
+  CallWriter(const Call& call, Kept& kept) : call_(call), kept_(kept) {}
 
-  Status write(TimeNs deadline_ns) {
+  Status write(TimeNs deadline_ns, WorkerNumber self) {
     OFP_TRY(check());
-    OFP_ASSIGN(file_, memory_file("offpath-call"));
     Description description;
     description.deadline_ns = deadline_ns;
     description.output_bytes_max = call_.output_bytes_max;
     description.function = call_.function;
     description.arguments_bytes = call_.arguments.size();
+    description.session = call_.session;
+    description.worker = self;
+    description.lane = call_.lane;
+    description.lanes = call_.lanes;
     for (const Input& input : call_.inputs)
-      description.inputs.push_back({input.row, input.column, 0, input.offset, 0, input.arrow ? 1u : 0u});
+      description.inputs.push_back({input.row, input.column, 0, input.offset, 0, input.arrow ? 1u : 0u, input.kept, input.kept_bytes});
+    for (const Room& room : call_.rooms)
+      description.rooms.push_back({room.name, room.bytes, room.kept == 0 || has_already(room.kept) ? 0 : numbers_.at(room.fd), room.kept, room.kept_bytes});
     std::vector<std::byte> head;
     encode(description, head);  // as long as it will be: places have a fixed width
-    std::uint64_t at = align_up(head.size(), page_bytes);
+    const bool copies = std::ranges::any_of(call_.inputs, [](const Input& input) { return input.fd < 0 && !input.data.empty(); });
+    enclosed_ = !copies && head.size() + call_.arguments.size() + 8 <= enclosed_bytes_max;
+    const std::uint64_t alignment = enclosed_ ? 8 : page_bytes;
+    std::uint64_t at = align_up(head.size(), alignment);
     description.arguments_at = at;
-    at = align_up(at + call_.arguments.size(), page_bytes);
+    at = align_up(at + call_.arguments.size(), alignment);
     for (std::size_t i = 0; i < call_.inputs.size(); ++i) at = place(call_.inputs[i], description.inputs[i], at);
-    bytes_ = std::max<std::uint64_t>(at, page_bytes);
+    bytes_ = enclosed_ ? at : std::max<std::uint64_t>(at, page_bytes);
     head.clear();
     encode(description, head);
-    return fill(head, description);
+    if (!enclosed_) {
+      OFP_ASSIGN(file_, memory_file("offpath-call"));
+      return fill(head, description);
+    }
+    head.resize(bytes_);
+    if (!call_.arguments.empty()) std::memcpy(head.data() + description.arguments_at, call_.arguments.data(), call_.arguments.size());
+    bytes_enclosed_ = std::move(head);
+    return {};
   }
 
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] CallPacket packet(CallNumber number) {
+    forget();
+    return {number, static_cast<std::uint32_t>(descriptors().size()), bytes_, std::move(forget_), enclosed_ ? Bytes(bytes_enclosed_) : Bytes()};
+  }
   [[nodiscard]] std::vector<int> descriptors() const {
-    std::vector<int> all{file_.get()};
+    std::vector<int> all;
+    if (!enclosed_) all.push_back(file_.get());
     all.insert(all.end(), others_.begin(), others_.end());
     return all;
   }
+  // It was sent: the worker has these from now on.
+  void remember() {
+    for (const Input& input : call_.inputs)
+      if (input.kept != 0) kept_[input.kept] = input.owner;
+    for (const Room& room : call_.rooms)
+      if (room.kept != 0) kept_[room.kept] = room.owner;
+  }
 
  private:
+  [[nodiscard]] bool has_already(std::uint64_t kept) const { return kept != 0 && kept_.contains(kept); }
+
+  // What is gone, and what is too much besides what this call needs.
+  void forget() {
+    const bool full = kept_.size() + call_.inputs.size() + call_.rooms.size() > kept_max;
+    std::erase_if(kept_, [&](const auto& each) {
+      const bool needed = std::ranges::find(call_.inputs, each.first, &Input::kept) != call_.inputs.end() ||
+                          std::ranges::find(call_.rooms, each.first, &Room::kept) != call_.rooms.end();
+      if (needed || (!full && !each.second.expired())) return false;
+      forget_.push_back(each.first);
+      return true;
+    });
+  }
+
+  Status name_descriptor(int fd) {
+    if (numbers_.contains(fd)) return {};
+    others_.push_back(fd);
+    numbers_.emplace(fd, static_cast<std::uint32_t>(others_.size()));
+    if (others_.size() > input_descriptors_max) return fail(Error::too_large, "inputs of more than {} descriptors", input_descriptors_max);
+    return {};
+  }
+
   Status check() {
     if (call_.arguments.size() > arguments_bytes_max) return fail(Error::too_large, "arguments of {} bytes, at most {}", call_.arguments.size(), arguments_bytes_max);
     if (call_.inputs.size() > inputs_max) return fail(Error::too_large, "{} inputs, at most {}", call_.inputs.size(), inputs_max);
@@ -128,21 +185,21 @@ class CallWriter {
         return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(), key_bytes_max);
       if (input.fd < 0) continue;
       if (input.offset % page_bytes != 0) return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
-      if (numbers_.contains(input.fd)) continue;
+      if (numbers_.contains(input.fd) || has_already(input.kept)) continue;
       // A worker runs what others wrote. It may read this memory, and nothing else.
       const int seals = fcntl(input.fd, F_GET_SEALS);
       if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0)
         return fail(Error::denied, "an input whose memory is not sealed against writing");
-      others_.push_back(input.fd);
-      numbers_.emplace(input.fd, static_cast<std::uint32_t>(others_.size()));
-      if (others_.size() > input_descriptors_max) return fail(Error::too_large, "inputs of more than {} descriptors", input_descriptors_max);
+      OFP_TRY(name_descriptor(input.fd));
     }
+    for (const Room& room : call_.rooms)
+      if (room.kept != 0 && !has_already(room.kept)) OFP_TRY(name_descriptor(room.fd));
     return {};
   }
 
   std::uint64_t place(const Input& input, InputNotice& notice, std::uint64_t at) {
     if (input.fd >= 0) {
-      notice.descriptor = numbers_.at(input.fd);
+      notice.descriptor = has_already(input.kept) ? 0 : numbers_.at(input.fd);
       notice.bytes = input.bytes;
       return at;
     }
@@ -174,7 +231,11 @@ class CallWriter {
   }
 
   const Call& call_;
+  Kept& kept_;
   Fd file_;
+  bool enclosed_ = false;
+  std::vector<std::byte> bytes_enclosed_;
+  std::vector<std::uint64_t> forget_;
   std::uint64_t bytes_ = 0;
   std::vector<int> others_;
   std::unordered_map<int, std::uint32_t> numbers_;
@@ -182,14 +243,16 @@ class CallWriter {
 
 }  // namespace
 
-Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_ns) {
-  CallWriter writer(call);
-  OFP_TRY(writer.write(deadline_ns));
+Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_ns, WorkerNumber self) {
+  CallWriter writer(call, kept_);
+  OFP_TRY(writer.write(deadline_ns, self));
   const std::vector<int> all = writer.descriptors();
   std::span<const int> left(all);
   std::vector<std::byte> packet;
-  encode(CallPacket{number, static_cast<std::uint32_t>(left.size()), writer.bytes()}, packet);
-  while (!left.empty()) {
+  encode(writer.packet(number), packet);
+  writer.remember();
+  sent_ = number;
+  do {
     const auto now = left.first(std::min(left.size(), packet_descriptors_max));
     // A worker that waits for a call has an empty socket: what does not fit is its fault.
     if (Status sent = send_packet(socket_.get(), packet, now, Wait::no); !sent)
@@ -197,7 +260,7 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
     left = left.subspan(now.size());
     packet.clear();
     encode(MorePacket{}, packet);
-  }
+  } while (!left.empty());
   return {};
 }
 
@@ -206,7 +269,8 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
 Result<WorkerEvent> accept_packet(Packet packet) {
   OFP_ASSIGN(FromWorker message, decode_from_worker(packet.bytes));
   auto* done = std::get_if<Done>(&message);
-  const std::size_t wanted = done == nullptr ? 0 : done->outputs.size();
+  const auto lies_in_room = [](const OutputNotice& output) { return (output.flags & output_in_room) != 0; };
+  const auto wanted = done == nullptr ? 0 : static_cast<std::size_t>(std::ranges::count_if(done->outputs, std::not_fn(lies_in_room)));
   if (packet.descriptors.size() != wanted)
     return fail(Error::protocol, "a message with {} descriptors, it has to have {}", packet.descriptors.size(), wanted);
   if (done == nullptr) {
@@ -218,10 +282,12 @@ Result<WorkerEvent> accept_packet(Packet packet) {
         std::move(message));
   }
   Finished finished{done->call, done->status, std::move(done->error), {}};
-  for (std::size_t i = 0; i < wanted; ++i) {
-    OutputNotice& output = done->outputs[i];
-    OFP_TRY(check_output(packet.descriptors[i].get(), output.bytes, fmt::format("output {}", i)));
-    finished.outputs.push_back({std::move(output.name), output.flags != 0, output.bytes, std::move(packet.descriptors[i])});
+  std::size_t next = 0;
+  for (OutputNotice& output : done->outputs) {
+    const bool in_room = lies_in_room(output), arrow = (output.flags & ~output_in_room) != 0;
+    Fd memory = in_room ? Fd() : std::move(packet.descriptors[next++]);
+    if (!in_room) OFP_TRY(check_output(memory.get(), output.bytes, fmt::format("output {}", next - 1)));
+    finished.outputs.push_back({std::move(output.name), arrow, output.bytes, std::move(memory), in_room});
   }
   return WorkerEvent(std::move(finished));
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -39,9 +41,11 @@ class WorkerProcess {
 
   // Error::invalid, too_large and denied: something is wrong with the call, the worker has seen nothing of it. Everything
   // else: the worker does not take it.
-  [[nodiscard]] Status send(CallNumber number, const Call& call, TimeNs deadline_ns);
+  [[nodiscard]] Status send(CallNumber number, const Call& call, TimeNs deadline_ns, WorkerNumber self);
   // Tells the function that nobody waits for this call, or an earlier one, any more.
   void cancel(CallNumber number) noexcept;
+  // It says that it has finished the newest call: true once for each. Two loads, and no system call.
+  [[nodiscard]] bool take_finished() noexcept;
   void kill() noexcept;  // with its process group
 
   // One message. Nothing: there is none yet. Any error means that the worker has to be killed.
@@ -53,7 +57,9 @@ class WorkerProcess {
 
   Fd socket_, process_;
   pid_t pid_ = 0;
-  std::atomic<CallNumber>* control_ = nullptr;
+  std::atomic<CallNumber>* control_ = nullptr;  // a page of the agent's, then one of the worker's
+  CallNumber sent_ = 0;                         // not said to be finished
+  std::map<std::uint64_t, std::weak_ptr<const void>> kept_;  // that it has mapped
   bool reaped_ = false;
   PacketReader reader_;
 };

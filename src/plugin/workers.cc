@@ -24,6 +24,14 @@ std::string names_of(const std::vector<FunctionInfo>& functions) {
   return names;
 }
 
+// Of the outputs that do not bring memory of their own.
+bool lies_in_its_rooms(const Call& call, const Outputs& outputs) {
+  return std::ranges::all_of(outputs, [&](const Output& output) {
+    const auto room = std::ranges::find(call.rooms, output.name, &Room::name);
+    return !output.in_room || (room != call.rooms.end() && room->kept != 0 && output.bytes <= room->bytes);
+  });
+}
+
 }  // namespace
 
 Workers::Workers(std::vector<PluginOptions> plugins) {
@@ -145,28 +153,45 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
   effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, static_cast<std::size_t>(&plugin - plugins_.data())});
 }
 
+// One of a lane runs in its lane's place and nowhere else.
+bool Workers::may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept {
+  return taken.call->lanes == 0 || taken.call->lane % plugin.workers.size() == place;
+}
+
+// A worker in this place would have something to do: for a lane that waits for it, or for calls that wait for any, more than there are
+// workers being started.
+bool Workers::lacks(const Plugin& plugin, std::size_t place) {
+  if (plugin.workers[place].state != Worker::State::none) return false;
+  std::size_t any = 0;
+  for (const Taken& taken : plugin.waiting) {
+    if (taken.call->lanes == 0) ++any;
+    else if (may_run(plugin, taken, place)) return true;
+  }
+  return any > static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
+}
+
 // Calls to workers that are idle; as many new workers as calls are left, and may be.
 void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
-  for (Worker& worker : plugin.workers) {
-    if (plugin.waiting.empty()) return;
+  for (std::size_t place = 0; place < plugin.workers.size() && !plugin.waiting.empty(); ++place) {
+    Worker& worker = plugin.workers[place];
     if (worker.state != Worker::State::idle || worker.deaf_until_ns != never) continue;
+    const auto next = std::ranges::find_if(plugin.waiting, [&](const Taken& taken) { return may_run(plugin, taken, place); });
+    if (next == plugin.waiting.end()) continue;
     worker.lines = 0;
-    worker.taken = std::move(plugin.waiting.front());
-    plugin.waiting.pop_front();
+    worker.taken = std::move(*next);
+    plugin.waiting.erase(next);
     worker.state = Worker::State::running;
     worker.since = now;
     worker.deadline_ns = worker.taken.deadline_ns;
     plugin.counters.waiting_ns += now - worker.taken.taken_at;
+    if (worker.taken.call->report) *worker.taken.call->report = {worker.number, now, now};
     effects.emplace_back(std::in_place_type<SendEffect>, SendEffect{worker.number, worker.taken.number, worker.taken.call, worker.taken.deadline_ns});
   }
   if (now < plugin.not_before) return;
-  auto starting = static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
-  for (Worker& worker : plugin.workers) {
+  for (std::size_t place = 0; place < plugin.workers.size(); ++place) {
     // After a crash one alone shows whether it goes better.
-    if (starting >= plugin.waiting.size() || (plugin.failures > 0 && starting > 0)) return;
-    if (worker.state != Worker::State::none) continue;
-    start_worker(plugin, worker, now, effects);
-    ++starting;
+    if (plugin.failures > 0 && std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state) > 0) return;
+    if (lacks(plugin, place)) start_worker(plugin, plugin.workers[place], now, effects);
   }
 }
 
@@ -256,6 +281,7 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
                 {Error::too_large, fmt::format("its outputs have {} bytes, allowed are {}", bytes, bytes_max)}, now, effects);
   } else if (worker.state == Worker::State::running) {
     plugin.counters.running_ns += now - worker.since;
+    if (call.report) call.report->ended = now;
     end_call(plugin, worker.taken, &PluginCounters::done, std::move(finished.outputs), effects);
   }
   worker.taken = Taken();
@@ -280,6 +306,7 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
     fail_start(*plugin, *worker, unusable->reason, now, effects);
     kill(*plugin, *worker, effects);
   } else if (auto* finished = std::get_if<Finished>(&event); finished != nullptr && busy && finished->call == worker->taken.number) {
+    if (!lies_in_its_rooms(*worker->taken.call, finished->outputs)) return on_garbage(number, {Error::protocol, "an output in room there is not"}, now, effects);
     on_finished(*plugin, *worker, std::move(*finished), now, effects);
   } else {
     return on_garbage(number, {Error::protocol, "a message that is not due"}, now, effects);
@@ -376,12 +403,12 @@ void Workers::find_next_deadline() noexcept {
   for (const Plugin& plugin : plugins_) {
     for (const Taken& taken : plugin.waiting) next_deadline_ = std::min(next_deadline_, taken.deadline_ns);
     bool may_start = false;
-    for (const Worker& worker : plugin.workers) {
-      next_deadline_ = std::min({next_deadline_, worker.deadline_ns, worker.deaf_until_ns});
-      may_start = may_start || worker.state == Worker::State::none;
+    for (std::size_t place = 0; place < plugin.workers.size(); ++place) {
+      next_deadline_ = std::min({next_deadline_, plugin.workers[place].deadline_ns, plugin.workers[place].deaf_until_ns});
+      may_start = may_start || lacks(plugin, place);
     }
     const bool nobody = std::ranges::none_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::starting; });
-    if (!plugin.waiting.empty() && may_start && nobody) next_deadline_ = std::min(next_deadline_, plugin.not_before);
+    if (may_start && nobody) next_deadline_ = std::min(next_deadline_, plugin.not_before);
   }
 }
 

@@ -2,7 +2,7 @@
 // time come as arguments, what is to be done goes into a list of effects. It knows no process, socket or clock;
 // src/agent/plugin_processes carries the effects out, workers_test.cc plays the processes in virtual time.
 //
-//   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply
+//   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply      calls of a lane: always the same worker
 //
 //   worker:   none --start--> starting --ready--> idle <--> running
 //                                 |                 ^          |  cancelled: nobody waits, the function may still return
@@ -127,6 +127,8 @@ class Workers {
   [[nodiscard]] Plugin* find_plugin(std::string_view name);
   [[nodiscard]] std::pair<Plugin*, Worker*> find_worker(WorkerNumber number);
   [[nodiscard]] Status check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const;
+  [[nodiscard]] static bool may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept;
+  [[nodiscard]] static bool lacks(const Plugin& plugin, std::size_t place);
   void start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& effects);
   void give_out(Plugin& plugin, TimeNs now, Effects& effects);
   void refuse_unknown(Plugin& plugin, Effects& effects);

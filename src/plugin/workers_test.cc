@@ -35,6 +35,17 @@ class Play {
     take();
     return number;
   }
+  Result<CallNumber> call_of_lane(unsigned lane, unsigned lanes) {
+    Call call;
+    call.plugin = "sums";
+    call.function = "sum";
+    call.lane = lane;
+    call.lanes = lanes;
+    call.report = report;
+    auto number = workers.call(std::move(call), now, effects);
+    take();
+    return number;
+  }
   void ready(WorkerNumber worker, std::vector<FunctionInfo> functions = {{"sum", ""}, {"mean", ""}}) {
     event(worker, Ready{protocol_version, "sums", std::move(functions)});
   }
@@ -87,6 +98,7 @@ class Play {
   std::vector<WorkerNumber> started, killed;
   std::vector<std::pair<WorkerNumber, CallNumber>> sent, cancelled;
   std::map<CallNumber, Outcome> replies;
+  std::shared_ptr<CallReport> report = std::make_shared<CallReport>();
 
  private:
   void take() {
@@ -123,6 +135,47 @@ TEST(Workers, ACallStartsAWorkerAndGetsItsOutputs) {
   ASSERT_TRUE(play.call("mean").has_value());
   EXPECT_EQ(play.sent.size(), 2u);
   EXPECT_EQ(play.started.size(), 1u);
+}
+
+TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
+  PluginOptions options = some_options();
+  options.workers = 2;
+  options.waiting_max = 8;
+  Play play({options});
+  const CallNumber first = *play.call_of_lane(1, 4), second = *play.call_of_lane(3, 4), other = *play.call_of_lane(0, 4);
+  ASSERT_EQ(play.started.size(), 2u);  // one for each place
+  play.ready(play.started[1]);
+  ASSERT_EQ(play.sent.size(), 1u);
+  play.ready(play.started[0]);
+  ASSERT_EQ(play.sent.size(), 2u);
+  const WorkerNumber of_lane_1 = play.sent[0].second == first ? play.sent[0].first : play.sent[1].first;
+  play.finished(of_lane_1, first);
+  ASSERT_EQ(play.sent.size(), 3u);
+  EXPECT_EQ(play.sent[2], std::pair(of_lane_1, second));  // 3 modulo 2
+  EXPECT_EQ(play.report->worker, of_lane_1);
+  // Its worker crashes: the lane waits for the next one in its place, though the other worker is idle.
+  for (const auto& [worker, number] : std::vector(play.sent))
+    if (number == other) play.finished(worker, other);
+  const CallNumber third = *play.call_of_lane(1, 4);
+  play.exits(of_lane_1, segfault);
+  EXPECT_NE(play.error_of(second).find("SIGSEGV"), std::string::npos);
+  EXPECT_EQ(play.sent.size(), 3u);
+  ASSERT_EQ(play.started.size(), 3u);
+  play.ready(play.started[2]);
+  EXPECT_EQ(play.sent.back(), std::pair(play.started[2], third));
+  EXPECT_EQ(play.report->worker, play.started[2]);
+  EXPECT_GT(play.workers.next_deadline(), play.now);  // nothing to do until then
+}
+
+TEST(Workers, AnOutputInRoomThereIsNotEndsItsWorker) {
+  Play play({some_options()});
+  const CallNumber call = *play.call();
+  play.ready(1);
+  Outputs outputs;
+  outputs.push_back({"sum", false, 8, Fd(), true});
+  play.event(1, Finished{call, 0, "", std::move(outputs)});
+  EXPECT_NE(play.error_of(call).find("in room there is not"), std::string::npos) << play.error_of(call);
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
 }
 
 TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
@@ -371,7 +424,7 @@ TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
   Play play({some_options()});
   const CallNumber call = *play.call();
   play.event(1, Ready{7, "", {}});
-  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 1"));
+  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 2"));
 }
 
 TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {

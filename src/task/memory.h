@@ -1,5 +1,9 @@
-// Memory of the agent's that a task's inputs lie in: pulled into it, or made by a function that left it here. Sealed, so that
-// workers map it as it is.
+// Memory of the agent's that tasks work on, which workers keep mapped from task to task. It is a session's, used again and again: a page
+// that is touched for the first time costs as much as moving it.
+//
+//   Memory         inputs: pulled into it, or made by a function that left it here. Sealed; workers read it
+//   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker writes too late goes
+//                  to that program alone, so it need not be sealed against writing
 #pragma once
 
 #include <cstdint>
@@ -10,14 +14,36 @@
 namespace offpath::task {
 
 struct Memory {
-  mover::Buffer buffer;  // pulled
-  Fd made;               // or made by a function
+  std::uint64_t number = 0;  // for workers
+  mover::Buffer buffer;      // pulled
+  Fd made;                   // or made by a function
   std::uint64_t bytes = 0;
   enum class State : std::uint8_t { filling, filled, failed } state = State::filling;
-  Failure failure;       // when it has failed
+  Failure failure;           // when it has failed
 
   [[nodiscard]] int fd() const noexcept { return made ? made.get() : buffer.fd(); }
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return made ? bytes : buffer.capacity(); }
 };
 using MemoryPtr = std::shared_ptr<Memory>;
+
+class TargetMemory {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<TargetMemory>> make(std::uint64_t number, std::uint64_t bytes);
+  ~TargetMemory();
+  TargetMemory(const TargetMemory&) = delete;
+  TargetMemory& operator=(const TargetMemory&) = delete;
+
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+
+ private:
+  TargetMemory() = default;
+  std::uint64_t number_ = 0, capacity_ = 0;
+  Fd fd_;
+  const std::byte* data_ = nullptr;
+};
+using TargetPtr = std::shared_ptr<TargetMemory>;
 
 }  // namespace offpath::task

@@ -5,6 +5,12 @@
 
 namespace offpath::task {
 
+namespace {
+
+constexpr long owners_at_rest = 2;  // this, and the session's list of all its memory
+
+}  // namespace
+
 ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t version, std::uint64_t bytes, std::uint64_t changed_from) const {
   const auto at = entries_.find(name);
   if (at == entries_.end() || at->second.memory->bytes != bytes || at->second.memory->state == Memory::State::failed) return {};
@@ -12,7 +18,7 @@ ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t 
   if (entry.version == version) return {Need::nothing, entry.memory};
   // What a function made is sealed: nothing can be written to it.
   if (changed_from == 0 || entry.version != changed_from || entry.memory->made) return {};
-  if (entry.memory.use_count() > 1) return {Need::later, nullptr};
+  if (entry.memory.use_count() > owners_at_rest) return {Need::later, nullptr};
   return {Need::part, entry.memory};
 }
 

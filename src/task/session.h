@@ -28,6 +28,7 @@ struct Output {
   std::uint64_t bytes_max, version;
   std::string name;
   std::uint64_t bytes = 0;  // that the function has made
+  TargetPtr room{};         // once it is called; none where it stays here
 };
 
 // Memory of an output, mapped for the time of its push.
@@ -63,7 +64,7 @@ struct Task {
   std::vector<std::uint64_t> who_waits{};   // for that: tickets
   TimeNs since = 0;                         // of its state
   wire::TaskDone times{};
-  plugin::Outputs made{};
+  std::shared_ptr<plugin::CallReport> report{};
   std::vector<MappedOutput> mapped{};
 
   [[nodiscard]] std::string name() const { return fmt::format("{}/{}", plugin, function); }
@@ -75,6 +76,9 @@ struct Session {
   std::uint32_t lane = wire::task_any_lane, lanes = 0;
   wire::BufferRef lines;
   ResidentMemory resident;
+  // All there is, used and not: whoever uses one owns it, too.
+  std::vector<MemoryPtr> memory;
+  std::vector<TargetPtr> targets;
   std::vector<std::unique_ptr<Task>> tasks;  // in the order of asking
   bool dirty = false;                        // something of it may go on
   [[nodiscard]] bool is_ordered() const noexcept { return lane != wire::task_any_lane; }

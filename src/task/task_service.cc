@@ -16,6 +16,15 @@ using wire::EntryKind;
 namespace {
 
 constexpr TimeNs look_again_ns = millisecond_ns;  // for memory that an abandoned call still uses
+constexpr std::size_t spare_max = 64;             // pieces of memory of a session, before those that nobody uses are let go
+
+// Large enough, and not much too large.
+bool fits(std::uint64_t bytes, std::uint64_t capacity) noexcept { return bytes <= capacity && capacity <= 4 * std::max(bytes, page_bytes); }
+
+template <class Pieces>
+void drop_spare(Pieces& pieces) {
+  if (pieces.size() >= spare_max) std::erase_if(pieces, [](const auto& each) { return each.use_count() == 1; });
+}
 
 }  // namespace
 
@@ -213,11 +222,12 @@ void TaskService::settle(TimeNs now, Effects& effects) {
 
 void TaskService::advance(Session& session, TimeNs now, Effects& effects) {
   std::size_t ahead = 0;
-  for (const auto& task : session.tasks) ahead += task->state == Task::State::pulling || task->state == Task::State::ready;
+  for (const auto& task : session.tasks) ahead += task->state >= Task::State::pulling && task->state <= Task::State::calling;
+  const std::size_t ahead_max = session.is_ordered() ? limits_.ahead_max : limits_.side_by_side_max;
   bool all_begun = true, all_called = true;
   for (const auto& each : session.tasks) {
     Task& task = *each;
-    if (task.state == Task::State::waiting && task.after.empty() && ahead < limits_.ahead_max && (all_begun || !session.is_ordered())) {
+    if (task.state == Task::State::waiting && task.after.empty() && ahead < ahead_max && (all_begun || !session.is_ordered())) {
       const auto begun = begin_pulls(task, now, effects);
       if (!begun) end_task(task, tl::unexpected(begun.error()), now, effects);
       else if (*begun == Pulls::begun) ++ahead;
@@ -240,8 +250,15 @@ void TaskService::enter(Task& task, Task::State state, TimeNs now) {
                                     : task.state == Task::State::calling ? &TaskCounters::running_ns
                                     : task.state == Task::State::pushing ? &TaskCounters::pushing_ns
                                                                          : &TaskCounters::queued_ns;
-  task.times.*took += now - task.since;
-  counters_.*sum += now - task.since;
+  TimeNs spent = now - task.since;
+  if (task.state == Task::State::calling && task.report->began >= task.since) {  // a worker's turn may have come later
+    task.times.queued_ns += task.report->began - task.since;
+    counters_.queued_ns += task.report->began - task.since;
+    spent = now - task.report->began;
+    task.times.worker = task.report->worker;
+  }
+  task.times.*took += spent;
+  counters_.*sum += spent;
   if (task.state < Task::State::calling && state >= Task::State::calling) --counters_.waiting;
   if (task.state == Task::State::calling) --counters_.running;
   if (state == Task::State::calling) ++counters_.running;
@@ -249,10 +266,47 @@ void TaskService::enter(Task& task, Task::State state, TimeNs now) {
   task.state = state;
 }
 
+MemoryPtr TaskService::spare_memory(const Session& session, std::uint64_t bytes) {
+  const auto at = std::ranges::find_if(session.memory, [&](const MemoryPtr& each) { return each.use_count() == 1 && !each->made && fits(bytes, each->capacity()); });
+  return at != session.memory.end() ? *at : nullptr;
+}
+
+Result<MemoryPtr> TaskService::take_memory(Session& session, std::uint64_t bytes) {
+  MemoryPtr memory = spare_memory(session, bytes);
+  if (!memory) {
+    drop_spare(session.memory);
+    if (!room_(bytes + counters_.target_bytes)) return fail(Error::no_memory, "there is no room for {} bytes of inputs", bytes);
+    memory = std::make_shared<Memory>();
+    memory->number = next_memory_++;
+    OFP_ASSIGN(memory->buffer, cache_->take(std::max<std::uint64_t>(bytes, 1), channels_.at(session.channel).user));
+    session.memory.push_back(memory);
+  }
+  memory->bytes = bytes;
+  memory->state = Memory::State::filling;
+  return memory;
+}
+
+Result<TargetPtr> TaskService::take_target(Session& session, std::uint64_t bytes) {
+  const auto spare = std::ranges::find_if(session.targets, [&](const TargetPtr& each) { return each.use_count() == 1 && fits(bytes, each->capacity()); });
+  if (spare != session.targets.end()) return *spare;
+  drop_spare(session.targets);
+  if (!room_(bytes + counters_.target_bytes)) return fail(Error::no_memory, "there is no room for {} bytes of outputs", bytes);
+  OFP_ASSIGN(TargetPtr target, TargetMemory::make(next_memory_++, bytes));
+  // Counted until it is gone, which may be later than its session: a worker that does not return has it.
+  const auto count = [this, alive = std::weak_ptr<bool>(alive_), bytes = target->capacity(), held = target](TargetMemory*) mutable {
+    if (alive.lock()) counters_.target_bytes -= bytes;
+    held.reset();
+  };
+  counters_.target_bytes += target->capacity();
+  TargetPtr counted(target.get(), count);
+  session.targets.push_back(counted);
+  return counted;
+}
+
 Result<TaskService::Pulls> TaskService::begin_pulls(Task& task, TimeNs now, Effects& effects) {
   Session& session = *task.session;
   std::vector<ResidentMemory::Found> found;
-  std::uint64_t bytes = 0, resident_bytes = session.resident.bytes();
+  std::uint64_t resident_bytes = session.resident.bytes();
   for (const Input& input : task.inputs) {
     auto& each = found.emplace_back();
     if (input.version != 0) each = session.resident.find(input.name, input.version, input.bytes, input.changed_from);
@@ -261,18 +315,15 @@ Result<TaskService::Pulls> TaskService::begin_pulls(Task& task, TimeNs now, Effe
     if (input.source.length == 0 && input.bytes != 0)
       return fail(Error::not_found, "{}: input \"{}\" is not here as version {}, and has no memory to be pulled from", task.name(), input.name, input.version);
     if (each.need != ResidentMemory::Need::whole) continue;
-    bytes += input.bytes;
     if (input.version != 0) resident_bytes += input.bytes - session.resident.bytes_of(input.name);
   }
   if (resident_bytes > limits_.resident_bytes_max)
     return fail(Error::too_large, "{}: {} bytes of inputs would stay on the agent, at most {} may", task.name(), resident_bytes, limits_.resident_bytes_max);
-  if (!room_(bytes)) return fail(Error::no_memory, "{}: there is no room for {} bytes of inputs", task.name(), bytes);
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].need != ResidentMemory::Need::whole) continue;
-    found[i].memory = std::make_shared<Memory>();
-    found[i].memory->bytes = task.inputs[i].bytes;
-    if (task.inputs[i].bytes == 0) continue;
-    OFP_ASSIGN(found[i].memory->buffer, cache_->take(task.inputs[i].bytes, channels_.at(session.channel).user));
+    auto taken = take_memory(session, task.inputs[i].bytes);
+    if (!taken) return fail(taken.error().code, "{}: {}", task.name(), taken.error().message);
+    found[i].memory = std::move(*taken);
   }
   Transfer transfer{Transfer::Kind::pull, session.channel, task.number, {}};
   std::vector<link::ReadPiece> pieces;
@@ -318,16 +369,45 @@ Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
 }
 
 void TaskService::call(Task& task, TimeNs now, Effects& effects) {
+  Session& session = *task.session;
   auto asked = std::make_shared<plugin::Call>();
   asked->plugin = task.plugin;
   asked->function = task.function;
   asked->arguments = task.arguments;
   asked->deadline_ns = task.deadline;
   asked->output_bytes_max = 0;
-  for (const Output& output : task.outputs) asked->output_bytes_max += output.bytes_max;
-  for (const Input& input : task.inputs)
-    asked->inputs.push_back({.row = {}, .column = input.name, .arrow = false, .fd = input.bytes != 0 ? input.memory->fd() : -1, .offset = 0,
-                             .bytes = input.bytes, .data = {}, .owner = input.memory});
+  asked->session = session.number;
+  asked->lanes = session.is_ordered() ? session.lanes : 0;
+  asked->lane = session.is_ordered() ? session.lane : 0;
+  asked->report = task.report = std::make_shared<plugin::CallReport>();
+  for (Output& output : task.outputs) {
+    asked->output_bytes_max += output.bytes_max;
+    plugin::Room room;
+    room.name = output.name;
+    room.bytes = output.bytes_max;
+    if (output.version == 0 && output.bytes_max != 0) {
+      auto target = take_target(session, output.bytes_max);
+      if (!target) return end_task(task, fail(target.error().code, "{}: {}", task.name(), target.error().message), now, effects);
+      output.room = std::move(*target);
+      room.fd = output.room->fd();
+      room.kept = output.room->number();
+      room.kept_bytes = output.room->capacity();
+      room.owner = output.room;
+    }
+    asked->rooms.push_back(std::move(room));
+  }
+  for (const Input& input : task.inputs) {
+    plugin::Input given;
+    given.column = input.name;
+    given.owner = input.memory;
+    if (input.bytes != 0) {
+      given.fd = input.memory->fd();
+      given.bytes = input.bytes;
+      given.kept = input.memory->number;
+      given.kept_bytes = input.memory->capacity();
+    }
+    asked->inputs.push_back(std::move(given));
+  }
   enter(task, Task::State::calling, now);
   effects.push_back(mover::CallEffect{mover::token_of(Service::task, task.number), std::move(asked)});
 }
@@ -339,6 +419,9 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
   if (task == nullptr) return;  // cancelled
   OFP_ASSERT(task->state == Task::State::calling);
   std::vector<link::WritePiece> pieces;
+  // A function that was asked to return at its deadline has most often failed for that reason.
+  if (!outcome && outcome.error().code == Error::function_failed && task->deadline <= now)
+    outcome = fail(Error::timeout, "its time was over: {}", outcome.error().message);
   Status taken = outcome ? take_outputs(*task, std::move(*outcome), pieces) : Status(tl::unexpected(std::move(outcome).error()));
   if (!taken) {
     end_task(*task, std::move(taken), now, effects);
@@ -365,13 +448,17 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
       return fail(Error::too_large, "{}: output \"{}\" has {} bytes, there is room for {}", task.name(), made.name, made.bytes, named->bytes_max);
     named->bytes = made.bytes;
     if (named->target.length != 0 && made.bytes != 0) {
-      OFP_ASSIGN(MappedOutput mapped, MappedOutput::map(made.memory.get(), made.bytes));
-      pieces.push_back({named->target.region, named->target.offset, mapped.data(), made.bytes});
-      task.mapped.push_back(std::move(mapped));
+      const std::byte* from = made.in_room && named->room ? named->room->data() : nullptr;
+      if (from == nullptr) {
+        OFP_ASSIGN(MappedOutput mapped, MappedOutput::map(made.memory.get(), made.bytes));
+        from = task.mapped.emplace_back(std::move(mapped)).data();
+      }
+      pieces.push_back({named->target.region, named->target.offset, from, made.bytes});
     }
     if (named->version == 0) continue;
     resident_bytes += made.bytes - session.resident.bytes_of(named->name);
     auto memory = std::make_shared<Memory>();
+    memory->number = next_memory_++;
     memory->made = std::move(made.memory);
     memory->bytes = made.bytes;
     memory->state = Memory::State::filled;

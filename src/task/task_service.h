@@ -8,7 +8,7 @@
 //
 // Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static variables are
 // the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other tasks overtake each other.
-// A few tasks of a session are pulled ahead; the rest wait in the list, and cost no memory but what they name.
+// A few tasks of a session have begun at a time; the rest wait in the list, and cost no memory but what they name.
 #pragma once
 
 #include <deque>
@@ -25,6 +25,7 @@ namespace offpath::task {
 struct TaskCounters {
   std::uint64_t asked = 0, done = 0, failed = 0, cancelled = 0;  // failed: all that ended otherwise, the cancelled ones included
   std::uint64_t pulled_bytes = 0, pushed_bytes = 0;
+  std::uint64_t target_bytes = 0;
   std::uint64_t resident_hits = 0, resident_parts = 0, resident_bytes = 0;
   std::uint64_t sessions = 0, waiting = 0, running = 0;
   TimeNs pulling_ns = 0, queued_ns = 0, running_ns = 0, pushing_ns = 0;
@@ -35,7 +36,8 @@ class TaskService {
   struct Limits {
     std::size_t sessions_max = 64;   // of one channel
     std::size_t tasks_max = 1024;    // of one channel
-    std::size_t ahead_max = 4;       // of one session: pulled, and not called
+    std::size_t ahead_max = 4;       // of a lane: being pulled, pulled or called
+    std::size_t side_by_side_max = 64;  // likewise, of a session without a lane
     std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
   };
   // `room` says whether so many bytes of memory may be taken.
@@ -84,6 +86,9 @@ class TaskService {
   [[nodiscard]] Status take_outputs(Task& task, plugin::Outputs outputs, std::vector<link::WritePiece>& pieces);
   void cancel_task(Task& task, const std::string& why, TimeNs now, mover::Effects& effects);
   void end_task(Task& task, Status status, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] static MemoryPtr spare_memory(const Session& session, std::uint64_t bytes);
+  [[nodiscard]] Result<MemoryPtr> take_memory(Session& session, std::uint64_t bytes);
+  [[nodiscard]] Result<TargetPtr> take_target(Session& session, std::uint64_t bytes);
   void answer_waiters(Task& task, mover::Effects& effects);
   void enter(Task& task, Task::State state, TimeNs now);
   [[nodiscard]] Task* find(std::uint64_t number);
@@ -99,9 +104,10 @@ class TaskService {
   std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<std::uint64_t, Task*> tasks_;  // by number
   std::map<std::uint64_t, Transfer> transfers_;
-  std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1;
+  std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1, next_memory_ = 1;
   TimeNs next_ = never;
   TaskCounters counters_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // this
 };
 
 }  // namespace offpath::task

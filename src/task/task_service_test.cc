@@ -142,5 +142,321 @@ TEST_F(TaskServiceTest, PullsRunsAndPushes) {
   EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
 }
 
+TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
+  const std::uint64_t session = open();
+  const auto run = [&](wire::TaskInput input) {
+    post(EntryKind::task_run, task(session, {input}, {}));
+    const bool pulled = pull(std::byte{1});
+    (void)told();
+    auto call = called();
+    if (call) returns(*call, {});
+    return std::pair(pulled, done().has_value());
+  };
+  const std::pair pulled{true, true}, here{false, true};
+  EXPECT_EQ(run(input("x", 16, 5)), pulled);
+  EXPECT_EQ(run(input("x", 16, 5)), here);
+  wire::TaskInput part = input("x", 16, 6);
+  part.changed_from = 5;
+  part.changed_at = 8;
+  part.changed_bytes = 4;
+  EXPECT_EQ(run(part), pulled);
+  ASSERT_EQ(pulled_.size(), 1u);
+  EXPECT_EQ(pulled_[0].length, 4u);
+  EXPECT_EQ(pulled_[0].offset, 64u + 8);
+  EXPECT_EQ(run(input("x", 16, 6)), here);
+  // From a version that is not here any more: the whole.
+  part.version = 7;
+  EXPECT_EQ(run(part), pulled);
+  EXPECT_EQ(pulled_[0].length, 16u);
+  EXPECT_EQ(service_.counters().resident_hits, 2u);
+  EXPECT_EQ(service_.counters().resident_parts, 1u);
+  EXPECT_EQ(service_.counters().resident_bytes, 16u);
+  // Without memory it has to be here.
+  wire::TaskInput named = input("x", 16, 8);
+  named.source = {};
+  EXPECT_EQ(run(named), std::pair(false, false));
+  const auto missing = failed();
+  ASSERT_TRUE(missing);
+  EXPECT_EQ(missing->failure.code, Error::not_found);
+  // More than a session may keep.
+  EXPECT_EQ(run(input("y", 60, 1)), std::pair(false, false));
+  EXPECT_EQ(failed()->failure.code, Error::too_large);
+  post(EntryKind::task_close, wire::TaskClose{session});
+  EXPECT_EQ(service_.counters().resident_bytes, 0u);
+}
+
+TEST_F(TaskServiceTest, APartIsNotPulledOntoWhatAnotherTaskUses) {
+  const std::uint64_t session = open();
+  post(EntryKind::task_run, task(session, {input("x", 16, 1)}, {}));
+  ASSERT_TRUE(pull());
+  (void)told();
+  const auto first = called();
+  wire::TaskInput part = input("x", 16, 2);
+  part.changed_from = 1;
+  part.changed_bytes = 8;
+  post(EntryKind::task_run, task(session, {part}, {}));
+  EXPECT_FALSE(pull());
+  const std::uint64_t whole = post(EntryKind::task_run, task(session, {input("x", 16, 3)}, {}));  // has memory of its own
+  EXPECT_TRUE(pull());
+  EXPECT_EQ(told(), whole);
+  ASSERT_TRUE(first);
+  returns(*first, {});
+  EXPECT_TRUE(done());
+}
+
+TEST_F(TaskServiceTest, AnOutputThatStaysIsAnInputOfTheNext) {
+  const std::uint64_t session = open();
+  wire::TaskOutput kept = output("list", 32);
+  kept.target = {};
+  kept.version = 9;
+  post(EntryKind::task_run, task(session, {}, {kept}));
+  auto call = called();
+  ASSERT_TRUE(call);
+  ASSERT_EQ(call->call->rooms.size(), 1u);
+  EXPECT_EQ(call->call->rooms[0].kept, 0u);
+  plugin::Outputs outputs;
+  outputs.push_back(made("list", "0123456789"));
+  returns(*call, std::move(outputs));
+  EXPECT_EQ(done()->output_bytes, std::vector<std::uint64_t>{10});
+  wire::TaskInput again = input("list", 10, 9);
+  again.source = {};
+  post(EntryKind::task_run, task(session, {again}, {}));
+  EXPECT_FALSE(pull());
+  call = called();
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->call->inputs[0].bytes, 10u);
+  EXPECT_GE(call->call->inputs[0].fd, 0);
+}
+
+TEST_F(TaskServiceTest, TasksOfALaneGoInOrderAndOthersOvertake) {
+  for (const bool ordered : {true, false}) {
+    const std::uint64_t session = ordered ? open(1, 4) : open();
+    const std::uint64_t first = post(EntryKind::task_run, task(session, {input()}, {}));
+    const std::uint64_t second = post(EntryKind::task_run, task(session, {}, {}));  // has nothing to pull
+    auto call = called();
+    EXPECT_EQ(call.has_value(), !ordered) << second;
+    ASSERT_TRUE(pull());
+    EXPECT_EQ(told(), first);
+    if (ordered) {
+      call = called();
+      ASSERT_TRUE(call);
+      EXPECT_EQ(call->call->inputs.size(), 1u);
+      EXPECT_EQ(call->call->lane, 1u);
+      EXPECT_EQ(call->call->lanes, 4u);
+    }
+    EXPECT_TRUE(called());
+    effects_.clear();
+    post(EntryKind::task_close, wire::TaskClose{session});
+    effects_.clear();
+  }
+}
+
+TEST_F(TaskServiceTest, NoMoreThanAFewArePulledAhead) {
+  const std::uint64_t session = open(0, 1);
+  for (int i = 0; i < 5; ++i) post(EntryKind::task_run, task(session));
+  EXPECT_TRUE(pull());
+  EXPECT_TRUE(pull());
+  EXPECT_FALSE(pull()) << "two are with the plug-in";
+  const auto call = called();
+  ASSERT_TRUE(call);
+  returns(*call, {});
+  EXPECT_TRUE(done());
+  EXPECT_TRUE(pull());
+  EXPECT_FALSE(pull());
+}
+
+TEST_F(TaskServiceTest, WhatComesAfterAFailedTaskFails) {
+  const std::uint64_t session = open();
+  const std::uint64_t first = post(EntryKind::task_run, task(session, {}, {}));
+  wire::TaskRun second = task(session, {input()}, {});
+  second.after = {first};
+  const std::uint64_t second_ticket = post(EntryKind::task_run, second);
+  wire::TaskRun third = task(session, {}, {});
+  third.after = {second_ticket};
+  const std::uint64_t third_ticket = post(EntryKind::task_run, third);
+  const auto call = called();
+  ASSERT_TRUE(call);
+  EXPECT_FALSE(called());
+  EXPECT_FALSE(pull()) << "it is begun when the other one has ended";
+  service_.on_called(call->token, fail(Error::function_failed, "no particles"), now_, effects_);
+  EXPECT_EQ(failed()->ticket, first);
+  const auto why = failed();
+  ASSERT_TRUE(why);
+  EXPECT_EQ(why->ticket, second_ticket);
+  EXPECT_EQ(why->failure.code, Error::cancelled);
+  EXPECT_NE(why->failure.message.find("no particles"), std::string::npos) << why->failure.message;
+  EXPECT_EQ(failed()->ticket, third_ticket);
+  // Also one that is asked for later; one that comes after what has ended well does not wait.
+  second.after = {first};
+  post(EntryKind::task_run, second);
+  EXPECT_EQ(failed()->failure.code, Error::cancelled);
+  second.after = {12345};
+  post(EntryKind::task_run, second);
+  EXPECT_TRUE(pull());
+}
+
+TEST_F(TaskServiceTest, WhatComesAfterAnotherBeginsWhenItHasEnded) {
+  const std::uint64_t session = open(), other = open(0, 2);
+  const std::uint64_t first = post(EntryKind::task_run, task(session, {}, {}));
+  wire::TaskRun second = task(other, {input()}, {});
+  second.after = {first};
+  post(EntryKind::task_run, second);
+  const auto call = called();
+  ASSERT_TRUE(call);
+  EXPECT_FALSE(pull());
+  returns(*call, {});
+  EXPECT_TRUE(done());
+  EXPECT_TRUE(pull());
+}
+
+TEST_F(TaskServiceTest, CancelledInEveryState) {
+  const std::uint64_t session = open();
+  // Pulling: the memory stays until the pull has ended.
+  const std::uint64_t pulling = post(EntryKind::task_run, task(session));
+  post(EntryKind::task_cancel, wire::TaskCancel{pulling});
+  EXPECT_EQ(failed()->failure.code, Error::cancelled);
+  EXPECT_TRUE(pull());
+  EXPECT_FALSE(called());
+  // Called: the worker is told.
+  const std::uint64_t calling = post(EntryKind::task_run, task(session, {}, {}));
+  const auto call = called();
+  post(EntryKind::task_cancel, wire::TaskCancel{calling});
+  const auto cancelled = take<mover::CancelCallEffect>();
+  ASSERT_TRUE(cancelled);
+  EXPECT_EQ(cancelled->token, call->token);
+  EXPECT_EQ(failed()->failure.code, Error::cancelled);
+  returns(*call, {});  // too late
+  EXPECT_TRUE(effects_.empty());
+  // Pushing: it ends well.
+  const std::uint64_t pushing = post(EntryKind::task_run, task(session, {}));
+  const auto second = called();
+  plugin::Outputs outputs;
+  outputs.push_back(made("y", "123"));
+  returns(*second, std::move(outputs));
+  const auto push = take<mover::PushEffect>();
+  ASSERT_TRUE(push);
+  post(EntryKind::task_cancel, wire::TaskCancel{pushing});
+  EXPECT_FALSE(failed());
+  service_.on_transfer(push->token, {}, now_, effects_);
+  EXPECT_TRUE(done());
+  EXPECT_EQ(service_.counters().cancelled, 2u);
+  // Another program's tasks are none of its business.
+  const std::uint64_t own = post(EntryKind::task_run, task(session, {}, {}));
+  post(EntryKind::task_cancel, wire::TaskCancel{own}, stranger);
+  EXPECT_FALSE(take<mover::CancelCallEffect>());
+  post(EntryKind::task_run, task(session), stranger);
+  EXPECT_EQ(failed()->failure.code, Error::not_found);
+}
+
+TEST_F(TaskServiceTest, ItsTimeIsOver) {
+  const std::uint64_t session = open();
+  wire::TaskRun run = task(session);
+  run.wait_ns = 500;
+  post(EntryKind::task_run, run);
+  EXPECT_EQ(service_.next_deadline(), now_ + 500);
+  now_ += 499;
+  service_.on_time(now_, effects_);
+  EXPECT_FALSE(failed());
+  now_ += 1;
+  service_.on_time(now_, effects_);
+  EXPECT_EQ(failed()->failure.code, Error::timeout);
+  EXPECT_EQ(service_.next_deadline(), never);
+  EXPECT_TRUE(pull()) << "into memory that is still there";
+  EXPECT_FALSE(called());
+}
+
+TEST_F(TaskServiceTest, MemoryThatCannotBeReadFailsAllWhoWaitForIt) {
+  const std::uint64_t session = open();
+  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
+  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
+  ASSERT_TRUE(pull(std::byte{}, fail(Error::unreadable, "it is gone")));
+  const auto why = failed();
+  ASSERT_TRUE(why);
+  EXPECT_EQ(why->failure.code, Error::unreadable);
+  EXPECT_NE(why->failure.message.find("\"x\""), std::string::npos) << why->failure.message;
+  EXPECT_EQ(failed()->failure.code, Error::unreadable);
+  EXPECT_EQ(service_.counters().resident_bytes, 0u);
+  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
+  EXPECT_TRUE(pull()) << "it is no version of anything";
+}
+
+TEST_F(TaskServiceTest, WhatAFunctionMakesHasToFit) {
+  const std::uint64_t session = open();
+  const auto made_of = [&](const std::string& name, const std::string& bytes) {
+    post(EntryKind::task_run, task(session, {}));
+    const auto call = called();
+    plugin::Outputs outputs;
+    outputs.push_back(made(name, bytes));
+    returns(*call, std::move(outputs));
+    return failed()->failure.code;
+  };
+  EXPECT_EQ(made_of("z", "1"), Error::invalid);
+  EXPECT_EQ(made_of("y", "123456789"), Error::too_large);
+  EXPECT_FALSE(take<mover::PushEffect>());
+}
+
+TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
+  const std::uint64_t session = open();
+  post(EntryKind::task_run, task(session, {}, {}));
+  const auto call = called();
+  post(EntryKind::task_run, task(session));
+  ASSERT_TRUE(pull());
+  service_.on_channel_closed(program, effects_);
+  EXPECT_EQ(take<mover::CancelCallEffect>()->token, call->token);
+  effects_.clear();
+  returns(*call, {});
+  EXPECT_TRUE(effects_.empty());
+  EXPECT_EQ(service_.counters().sessions, 0u);
+}
+
+TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasEnded) {
+  const std::uint64_t session = open();
+  const std::uint64_t first = post(EntryKind::task_run, task(session));
+  const std::uint64_t question = post(EntryKind::task_wait, wire::TaskWait{first});
+  EXPECT_FALSE(take<mover::ReplyEffect>());
+  ASSERT_TRUE(pull());
+  const auto answer = take<mover::ReplyEffect>();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->ticket, question);
+  const std::uint64_t second = post(EntryKind::task_run, task(session));
+  const std::uint64_t again = post(EntryKind::task_wait, wire::TaskWait{second});
+  post(EntryKind::task_cancel, wire::TaskCancel{second});
+  EXPECT_EQ(take<mover::ReplyEffect>()->ticket, again);
+}
+
+TEST_F(TaskServiceTest, WithoutRoomATaskFails) {
+  const std::uint64_t session = open();
+  room_ = false;
+  post(EntryKind::task_run, task(session));
+  EXPECT_EQ(failed()->failure.code, Error::no_memory);
+  post(EntryKind::task_run, task(session, {}));
+  EXPECT_EQ(failed()->failure.code, Error::no_memory);
+  room_ = true;
+  post(EntryKind::task_run, task(session));
+  EXPECT_TRUE(pull());
+}
+
+TEST_F(TaskServiceTest, RequestsThatMakeNoSenseAreRefused) {
+  const std::uint64_t session = open();
+  const auto code_of = [&](const wire::TaskRun& run) {
+    post(EntryKind::task_run, run);
+    const auto failure = failed();
+    return failure ? std::optional(failure->failure.code) : std::nullopt;
+  };
+  wire::TaskRun run = task(session);
+  run.line = 64;
+  EXPECT_EQ(code_of(run), Error::protocol);
+  EXPECT_EQ(code_of(task(session, {input(), input()})), Error::exists);
+  EXPECT_EQ(code_of(task(session, {}, {output(), output()})), Error::exists);
+  wire::TaskOutput elsewhere = output();
+  elsewhere.target.region = 1;  // a range: the agent never writes there
+  EXPECT_EQ(code_of(task(session, {}, {elsewhere})), Error::denied);
+  wire::TaskInput part = input("x", 8, 2);
+  part.changed_at = 4;
+  part.changed_bytes = 5;
+  EXPECT_EQ(code_of(task(session, {part})), Error::invalid);
+  EXPECT_EQ(code_of(task(session + 1)), Error::not_found);
+}
+
 }  // namespace
 }  // namespace offpath::task

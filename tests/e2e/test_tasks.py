@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 import offpath
 import pytest
-from agent_process import AgentProcess, agent, find_program
+from agent_process import AgentProcess, agent, find_program, until
 
 BUILT = find_program().parents[1] / "tests" / "task_plugin.so"
 PATIENCE_S = 20.0
@@ -68,3 +71,212 @@ def test_a_task_over_the_programs_memory(session: offpath.Session) -> None:
             info = task.info
             assert info.pulled_bytes == 16 * count and info.pushed_bytes == 8 * count
             assert info.ran_ns > 0 and not info.here
+
+
+def milliseconds(count: float) -> bytes:
+    return struct.pack("q", int(count * 1e6))
+
+
+def pulled(task: offpath.Task) -> int:
+    assert task.wait(PATIENCE_S)
+    return task.info.pulled_bytes
+
+
+def test_what_the_agent_has_does_not_cross_again(session: offpath.Session) -> None:
+    x, out = np.arange(1000, dtype=np.float64), doubles(session, 1000)
+    with session.tasks() as tasks:
+
+        def join(given: object) -> int:
+            return pulled(tasks.submit("t/join", {"x": given}, {"all": out}))
+
+        assert join(offpath.Input(x, version=1)) == 8000
+        assert join(offpath.Input(x, version=1)) == 0
+        x[10:20] = -1.0
+        assert join(offpath.Input(x, version=2, changed=(1, 80, 80))) == 80
+        assert np.array_equal(out, x)
+        assert join(offpath.Input(version=2, nbytes=8000)) == 0
+        assert np.array_equal(out, x)
+        x[:] = 7.0
+        assert join(offpath.Input(x, version=5, changed=(4, 0, 8))) == 8000  # it does not have version 4
+        assert np.array_equal(out, x)
+        with pytest.raises(offpath.NotFound, match="version 6"):
+            join(offpath.Input(version=6, nbytes=8000))
+    # Dropped with the session.
+    with session.tasks() as tasks, pytest.raises(offpath.NotFound):
+        pulled(tasks.submit("t/join", {"x": offpath.Input(version=5, nbytes=8000)}, {"all": out}))
+
+
+def test_an_output_stays_as_an_input(session: offpath.Session) -> None:
+    x, out = np.arange(100, dtype=np.float64), doubles(session, 300)
+    with session.tasks() as tasks:
+        kept = {"all": offpath.Output(version=3, nbytes=2400)}
+        made = tasks.submit("t/join", {"a": x, "b": x}, kept)
+        again = tasks.submit("t/join", {"all": offpath.Input(version=3, nbytes=1600), "c": x}, {"all": out}, after=[made])
+        assert pulled(again) == 800
+        assert made.output_bytes("all") == 1600
+        assert np.array_equal(out, np.concatenate([x, x, x]))
+
+
+def test_tasks_of_a_lane_run_in_order_on_one_worker(tmp_path: Path) -> None:
+    with connected("local", tmp_path, workers=2) as session:
+        counts = session.alloc(4096).numpy(np.uint64)
+        workers = []
+        for lane in range(2):
+            with session.tasks(lane=lane, lanes=2) as tasks:
+                asked = [tasks.submit("t/count", {}, {"count": counts[i : i + 1]}) for i in range(20)]
+                assert all(task.wait(PATIENCE_S) for task in asked)
+                assert list(counts[:20]) == list(range(1, 21))
+                workers.append({task.info.worker for task in asked})
+                # Its worker ends: what it knew is gone, and the program can see that.
+                with pytest.raises(offpath.FunctionFailed, match="SIGSEGV"):
+                    tasks.submit("t/crash").wait(PATIENCE_S)
+                task = tasks.submit("t/count", {}, {"count": counts[:1]})
+                assert task.wait(PATIENCE_S)
+                assert counts[0] == 1 and task.info.worker not in workers[-1]
+        assert len(workers[0]) == len(workers[1]) == 1 and workers[0] != workers[1]
+
+
+def test_tasks_after_others(session: offpath.Session) -> None:
+    x, z = np.ones(1000), doubles(session, 1000)
+    two = struct.pack("d", 2.0)
+    with session.tasks() as tasks, session.tasks() as others:
+        task = tasks.submit("t/axpy", {"x": x, "y": x}, {"z": z}, arguments=two)
+        for turn in range(5):  # each reads what the one before has pushed
+            task = (others, tasks)[turn % 2].submit("t/axpy", {"x": z, "y": x}, {"z": z}, arguments=two, after=[task])
+        assert task.wait(PATIENCE_S)
+        assert np.all(z == 127.0)
+        failing = tasks.submit("t/complain")
+        behind = others.submit("t/nothing", after=[task, failing])
+        with pytest.raises(offpath.FunctionFailed, match="there are no particles"):
+            failing.wait(PATIENCE_S)
+        with pytest.raises(offpath.Cancelled, match="comes after task .* there are no particles"):
+            behind.wait(PATIENCE_S)
+        with pytest.raises(offpath.Cancelled, match="there are no particles"):
+            tasks.submit("t/nothing", after=[failing]).wait(PATIENCE_S)
+        assert tasks.submit("t/nothing", after=[task]).wait(PATIENCE_S)
+
+
+def test_cancelled_and_late_tasks(session: offpath.Session) -> None:
+    with session.tasks() as tasks:
+        long, queued = (tasks.submit("t/nap", arguments=milliseconds(60_000)) for _ in range(2))
+        assert not long.wait(0.05)
+        queued.cancel()
+        long.cancel()
+        for task in (long, queued):
+            with pytest.raises(offpath.Cancelled):
+                task.wait(PATIENCE_S)
+        with pytest.raises(offpath.Timeout):
+            tasks.submit("t/nap", arguments=milliseconds(60_000), timeout=0.05).wait(PATIENCE_S)
+        # One that is dropped is cancelled, so that the next one has its turn.
+        del task, long, queued
+        tasks.submit("t/nap", arguments=milliseconds(60_000))
+        assert tasks.submit("t/nothing").wait(PATIENCE_S)
+
+
+def test_what_is_asked_for_wrongly_is_said(session: offpath.Session) -> None:
+    x, small, elsewhere = np.ones(100), doubles(session, 10), np.zeros(100)
+    one = struct.pack("d", 1.0)
+    with session.tasks() as tasks:
+        with pytest.raises(offpath.Denied, match="not memory of ofp_alloc"):
+            tasks.submit("t/axpy", {"x": x, "y": x}, {"z": elsewhere}, arguments=one)
+        with pytest.raises(offpath.FunctionFailed, match="the task has room for 80"):
+            tasks.submit("t/axpy", {"x": x, "y": x}, {"z": small}, arguments=one).wait(PATIENCE_S)
+        with pytest.raises(offpath.FunctionFailed, match="none of those that the task names"):
+            tasks.submit("t/axpy", {"x": x, "y": x}, {"w": small}, arguments=one).wait(PATIENCE_S)
+        with pytest.raises(offpath.NotFound, match="there are axpy"):
+            tasks.submit("t/apxy").wait(PATIENCE_S)
+        with pytest.raises(offpath.NotFound, match="no plug-in 'u'"):
+            tasks.submit("u/axpy").wait(PATIENCE_S)
+        with pytest.raises(offpath.Invalid, match="plug-in/function"):
+            tasks.submit("axpy")
+        with pytest.raises(offpath.FunctionFailed, match="SIGSEGV"):
+            tasks.submit("t/crash").wait(PATIENCE_S)
+        assert tasks.submit("t/nothing").wait(PATIENCE_S)
+
+
+def test_no_more_are_under_way_than_was_said(session: offpath.Session) -> None:
+    with session.tasks(tasks_max=2) as tasks:
+        kept = [tasks.submit("t/nap", arguments=milliseconds(100)) for _ in range(2)]
+        with pytest.raises(offpath.WouldBlock):
+            tasks.submit("t/nothing")
+        assert all(task.wait(PATIENCE_S) for task in kept)
+        assert tasks.submit("t/nothing").wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("link", ["local", "tcp"])
+def test_an_agent_that_dies_leaves_the_task_to_the_program(link: str, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    arguments = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key)] if link == "tcp" else []
+    with started(tmp_path, *arguments) as running:
+        address = running.ready["address"] if link == "tcp" else f"unix:{tmp_path}/agent.sock"
+        with offpath.connect(address, key_file=key) as session:
+            x, z = np.arange(100.0), doubles(session, 100)
+            with session.tasks(plugins={"t": BUILT}) as tasks:
+                task = tasks.submit("t/nap", {"x": x}, arguments=milliseconds(60_000))
+                assert task.wait_pulled(PATIENCE_S)
+                running.stop(signal.SIGKILL)
+                with pytest.raises(offpath.PeerLost):
+                    task.wait(PATIENCE_S)
+                assert tasks.run("t/axpy", {"x": x, "y": x}, {"z": z}, arguments=struct.pack("d", 4.0))
+                assert np.array_equal(z, 5 * x)
+
+
+def test_a_program_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = (
+        "import sys, offpath, struct, numpy as np\n"
+        "s = offpath.connect(sys.argv[1]); t = s.tasks(lane=0)\n"
+        "x = np.ones(100000)\n"
+        "k = [t.submit('t/nap', {'x': offpath.Input(x, version=1)}, arguments=struct.pack('q', 60 * 10**9)) for _ in range(8)]\n"
+        "assert k[0].wait_pulled(20); print('under way', flush=True); sys.stdin.read()\n"
+    )
+    with started(tmp_path) as running:
+        address = f"unix:{tmp_path}/agent.sock"
+        program = subprocess.Popen([sys.executable, "-c", code, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert program.stdout is not None and program.stdout.readline() == "under way\n"
+        assert running.status()["tasks"]["running"] > 0
+        program.kill()
+        program.wait()
+        assert until(lambda: running.status()["tasks"]["sessions"] == 0, PATIENCE_S)
+        tasks = running.status()["tasks"]
+        assert tasks["resident_bytes"] == 0
+        with offpath.connect(address) as session, session.tasks() as again:
+            assert again.submit("t/nothing").wait(PATIENCE_S)  # its worker is free
+
+
+def test_functions_run_here_without_an_agent() -> None:
+    x, z = np.arange(1000.0), np.zeros(1000)
+    two = struct.pack("d", 2.0)
+    with offpath.Tasks.here({"t": BUILT}) as tasks:
+        first = tasks.submit("t/axpy", {"x": x, "y": x}, {"z": z}, arguments=two)
+        second = tasks.submit("t/axpy", {"x": z, "y": x}, {"z": z}, arguments=two, after=[first])
+        assert second.wait() and first.done()
+        assert np.array_equal(z, 2 * 3 * x + x)
+        assert second.info.here and second.output_bytes("z") == 8000
+        failing = tasks.submit("t/complain")
+        behind = tasks.submit("t/nothing", after=[failing])
+        with pytest.raises(offpath.Cancelled, match="there are no particles"):
+            behind.wait()
+        kept = {"all": offpath.Output(version=3, nbytes=16000)}
+        made = tasks.submit("t/join", {"a": x, "b": offpath.Input(x, version=1)}, kept)
+        again = tasks.submit("t/join", {"all": offpath.Input(version=3, nbytes=16000)}, {"all": np.zeros(2000)}, after=[made])
+        assert again.wait()
+        with pytest.raises(offpath.NotFound, match="has no plug-in"):
+            tasks.submit("u/axpy").wait()
+        cancelled = tasks.submit("t/nothing")
+        cancelled.cancel()
+        with pytest.raises(offpath.Cancelled):
+            cancelled.wait()
+
+
+def test_tasks_are_on_the_pages(tmp_path: Path) -> None:
+    with started(tmp_path) as running, offpath.connect(f"unix:{tmp_path}/agent.sock") as session:
+        x = np.ones(1000)
+        with session.tasks() as tasks:
+            assert tasks.submit("t/nap", {"x": offpath.Input(x, version=1)}, arguments=milliseconds(20)).wait(PATIENCE_S)
+            told = running.status()["tasks"]
+            assert told["asked"] == told["done"] == 1 and told["pulled_bytes"] == told["resident_bytes"] == 8000
+            assert told["running_s"] >= 0.01
+            _, _, metrics = running.get("/metrics")
+            assert "offpath_tasks_total 1\n" in metrics and 'offpath_task_seconds_total{step="pull"}' in metrics

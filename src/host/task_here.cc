@@ -1,0 +1,293 @@
+#include "host/task_here.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <mutex>
+
+#include "base/bytes.h"
+#include "wire/message.h"
+
+namespace offpath::host {
+
+namespace {
+
+Result<const ofp_plugin*> load(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(Error::not_found, "{}", dlerror());
+  const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
+  const ofp_plugin* const plugin = entry != nullptr ? entry() : nullptr;
+  if (plugin == nullptr) return fail(Error::invalid, "{} is no plug-in that can be used here", path);
+  if (plugin->version != OFP_PLUGIN_VERSION || plugin->struct_bytes < sizeof(ofp_plugin))
+    return fail(Error::version, "{} was built for version {} of offpath/plugin.h, this library has {}", path, plugin->version, OFP_PLUGIN_VERSION);
+  return plugin;
+}
+
+}  // namespace
+
+// What a function sees. As in a worker (plugin/worker_context), but for the memory, which is the program's own.
+class ContextHere {
+ public:
+  ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) : plugins_(plugins), request_(request) {
+    made_.resize(request.outputs_count);
+    for (std::uint32_t i = 0; i < request.outputs_count; ++i) rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
+    ofp_context& visible = context_.visible;
+    context_.owner = this;
+    visible.struct_bytes = sizeof(ofp_context);
+    visible.function = std::strchr(request.function, '/') + 1;
+    arguments_.resize(request.arguments_bytes / 8 + 1);
+    if (request.arguments_bytes != 0) std::memcpy(arguments_.data(), request.arguments, request.arguments_bytes);
+    visible.arguments = arguments_.data();
+    visible.arguments_bytes = request.arguments_bytes;
+    visible.deadline_ns = request.wait_ns > 0 ? deadline_after(monotonic_ns(), request.wait_ns) : never;
+    visible.output = output;
+    visible.shrink = shrink;
+    visible.time_left_ns = time_left;
+    visible.cancelled = is_cancelled;
+    visible.set_error = set_error;
+    visible.log = log_line;
+    visible.lane = lane;
+    visible.lanes = lanes;
+    visible.room_count = rooms_.size();
+    visible.rooms = rooms_.data();
+  }
+
+  Status take_inputs() {
+    inputs_.reserve(request_.inputs_count);
+    for (std::uint32_t i = 0; i < request_.inputs_count; ++i) {
+      const ofp_task_input& input = request_.inputs[i];
+      const void* data = input.data;
+      if (input.version != 0) {
+        OFP_ASSIGN(const PluginsHere::Kept* const kept, plugins_.keep(input));
+        data = kept->bytes.data();
+      }
+      inputs_.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name), data != nullptr ? data : &context_, input.bytes});
+    }
+    for (const ofp_input& input : inputs_) pointers_.push_back(&input);
+    context_.visible.input_count = pointers_.size();
+    context_.visible.inputs = pointers_.data();
+    return {};
+  }
+
+  Status call(ofp_function_pointer function) {
+    std::int32_t status = -1;
+    try {
+      status = function(&context_.visible);
+    } catch (const std::exception& thrown) {
+      error_ = fmt::format("threw: {}", thrown.what());
+    } catch (...) {
+      error_ = "threw something that is no std::exception";
+    }
+    if (status == 0) return {};
+    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_.empty() ? "it failed" : error_, status);
+  }
+
+  // Outputs that stay do so; what does not go to memory of the program is the session's.
+  void finish(PluginsHere::Made& made) {
+    for (std::uint32_t i = 0; i < request_.outputs_count; ++i) {
+      const ofp_task_output& output = request_.outputs[i];
+      made.output_bytes.push_back(made_[i].bytes);
+      if (output.data != nullptr && !made_[i].own.empty()) std::memcpy(output.data, made_[i].own.data(), made_[i].bytes);
+      if (output.version == 0 || made_[i].data == nullptr) continue;
+      const auto* const from = static_cast<const std::byte*>(made_[i].data);
+      plugins_.kept_[output.name] = {output.version, {from, from + made_[i].bytes}};
+    }
+  }
+
+ private:
+  struct Visible {
+    ofp_context visible{};
+    ContextHere* owner = nullptr;
+  };
+  struct MadeOutput {
+    void* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::vector<std::byte> own{};
+  };
+  [[nodiscard]] bool is_input(const void* memory, std::uint64_t bytes) const noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    return std::ranges::any_of(inputs_, [&](const ofp_input& input) {
+      const auto data = reinterpret_cast<std::uintptr_t>(input.data);
+      return begin < data + input.bytes && data < begin + bytes;
+    });
+  }
+  static ContextHere& of(const ofp_context* context) noexcept { return *reinterpret_cast<const Visible*>(context)->owner; }
+
+  static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    const std::string_view wanted = name != nullptr ? name : "";
+    for (std::uint32_t i = 0; i < self.request_.outputs_count; ++i) {
+      const ofp_task_output& room = self.request_.outputs[i];
+      MadeOutput& made = self.made_[i];
+      if (wanted != room.name) continue;
+      if (bytes > room.bytes || made.data != nullptr) {
+        self.error_ = fmt::format("output '{}' of {} bytes: the task has room for {}, once", wanted, bytes, room.bytes);
+        return nullptr;
+      }
+      // What is an input as well stays one until the function has returned.
+      const bool own = room.data == nullptr || self.is_input(room.data, bytes);
+      if (own) made.own.resize(std::max<std::uint64_t>(bytes, 1));
+      made.data = own ? made.own.data() : room.data;
+      made.bytes = bytes;
+      if ((flags & OFP_DATA_UNSET) == 0) std::memset(made.data, 0, bytes);
+      return made.data;
+    }
+    self.error_ = fmt::format("output '{}' is none of those that the task names", wanted);
+    return nullptr;
+  }
+  static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    const auto made = std::ranges::find(self.made_, output, &MadeOutput::data);
+    if (output == nullptr || made == self.made_.end() || bytes > made->bytes) return -1;
+    made->bytes = bytes;
+    return 0;
+  }
+  static std::int64_t time_left(const ofp_context* context) {
+    return context->deadline_ns == never ? never : std::max<TimeNs>(context->deadline_ns - monotonic_ns(), 0);
+  }
+  static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
+  static void set_error(ofp_context* context, const char* message) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    self.error_ = message != nullptr ? message : "";
+  }
+  static void log_line(ofp_context* context, ofp_log_level level, const char* line) {
+    if (level >= OFP_LOG_WARNING && line != nullptr) std::fprintf(stderr, "offpath: %s: %.1000s\n", context->function, line);
+  }
+
+  PluginsHere& plugins_;
+  const ofp_task_request& request_;
+  Visible context_;
+  std::vector<std::uint64_t> arguments_;
+  std::vector<ofp_input> inputs_;
+  std::vector<const ofp_input*> pointers_;
+  std::vector<ofp_room> rooms_;
+  std::vector<MadeOutput> made_;
+  std::mutex mutex_;  // a function's threads may call all at once
+  std::string error_;
+};
+
+PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (plugins[i].name != nullptr && plugins[i].path != nullptr) paths_.emplace(plugins[i].name, plugins[i].path);
+}
+
+Result<ofp_function_pointer> PluginsHere::find(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", name);
+  const std::string_view plugin = name.substr(0, slash), function = name.substr(slash + 1);
+  auto at = loaded_.find(plugin);
+  if (at == loaded_.end()) {
+    const auto path = paths_.find(plugin);
+    if (path == paths_.end()) return fail(Error::not_found, "this session of tasks has no plug-in \"{}\" to be run here (ofp_tasks_options.plugins)", plugin);
+    OFP_ASSIGN(const ofp_plugin* const made, load(path->second));
+    at = loaded_.emplace(plugin, made).first;
+  }
+  for (std::uint32_t i = 0; i < at->second->function_count; ++i)
+    if (at->second->functions[i].name != nullptr && function == at->second->functions[i].name) return at->second->functions[i].function;
+  return fail(Error::not_found, "plug-in \"{}\" has no function \"{}\"", plugin, function);
+}
+
+// As an agent would: what is there is not copied again.
+Result<const PluginsHere::Kept*> PluginsHere::keep(const ofp_task_input& input) {
+  auto at = kept_.find(input.name);
+  if (at != kept_.end() && at->second.version == input.version && at->second.bytes.size() == input.bytes) return &at->second;
+  if (input.data == nullptr && input.bytes != 0)
+    return fail(Error::not_found, "input \"{}\" is not here as version {}, and has no memory", input.name, input.version);
+  if (at == kept_.end()) at = kept_.emplace(input.name, Kept{}).first;
+  const auto* const from = static_cast<const std::byte*>(input.data);
+  at->second.version = input.version;
+  at->second.bytes.assign(from, from + input.bytes);
+  return &at->second;
+}
+
+Result<PluginsHere::Made> PluginsHere::run(const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) {
+  if (request.function == nullptr) return fail(Error::invalid, "function is NULL");
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i) {
+    if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
+    if (request.inputs[i].data == nullptr && request.inputs[i].bytes != 0 && request.inputs[i].version == 0)
+      return fail(Error::invalid, "input \"{}\" has neither memory nor a version", request.inputs[i].name);
+  }
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i)
+    if (request.outputs[i].name == nullptr) return fail(Error::invalid, "an output's name is NULL");
+  OFP_ASSIGN(const ofp_function_pointer function, find(request.function));
+  ContextHere context(*this, request, lane, lanes);
+  OFP_TRY(context.take_inputs());
+  Made made;
+  const TimeNs began = monotonic_ns();
+  OFP_TRY(context.call(function));
+  made.ran_ns = monotonic_ns() - began;
+  context.finish(made);
+  return made;
+}
+
+// ---- without an agent
+
+TasksHere::Task::Task(const ofp_task_request& request, std::vector<std::shared_ptr<Task>> after, TasksHere& session)
+    : session_(session), request_(request), function_(request.function), after_(std::move(after)) {
+  const auto* const arguments = static_cast<const std::byte*>(request.arguments);
+  arguments_.assign(arguments, arguments + request.arguments_bytes);
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i) names_.emplace_back(request.inputs[i].name);
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i) names_.emplace_back(request.outputs[i].name);
+  inputs_.assign(request.inputs, request.inputs + request.inputs_count);
+  outputs_.assign(request.outputs, request.outputs + request.outputs_count);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i].name = names_[i].c_str();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) outputs_[i].name = names_[inputs_.size() + i].c_str();
+  request_.function = function_.c_str();
+  request_.arguments = arguments_.data();
+  request_.inputs = inputs_.data();
+  request_.outputs = outputs_.data();
+}
+
+Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after) {
+  if (request.function == nullptr || std::strchr(request.function, '/') == nullptr)
+    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", request.function != nullptr ? request.function : "");
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i)
+    if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i)
+    if (request.outputs[i].name == nullptr) return fail(Error::invalid, "an output's name is NULL");
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(std::make_shared<Task>(request, std::move(after), *this));
+  return waiting_.back();
+}
+
+void TasksHere::run_next() {
+  const TaskPtr task = std::move(waiting_.front());
+  waiting_.pop_front();
+  for (const TaskPtr& before : task->after_) {
+    if (const Status ended = before->session_.wait(*before); !ended) {
+      task->outcome = fail(Error::cancelled, "{} comes after a task that failed: {}", task->function_, ended.error().message);
+      task->over = true;
+      return;
+    }
+  }
+  auto made = plugins_.run(task->request_, lane_, lanes_);
+  if (made) task->made = std::move(*made);
+  else task->outcome = tl::unexpected(std::move(made).error());
+  task->over = true;
+}
+
+Status TasksHere::wait(Task& task) {
+  const std::lock_guard lock(mutex_);
+  while (!task.over && !waiting_.empty()) run_next();
+  return task.outcome;
+}
+
+void TasksHere::cancel(Task& task) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase_if(waiting_, [&](const TaskPtr& each) { return each.get() == &task; }) == 0) return;
+  task.outcome = fail(Error::cancelled, "{} was cancelled by its program", task.function_);
+  task.over = true;
+}
+
+Result<PluginsHere::Made> TasksHere::run(const ofp_task_request& request) {
+  const std::lock_guard lock(mutex_);
+  return plugins_.run(request, lane_, lanes_);
+}
+
+}  // namespace offpath::host
