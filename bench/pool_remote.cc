@@ -8,16 +8,10 @@
 //   --own POOL --other POOL   pools that lie on it, and on the other member
 //
 // Peer: two processes that pass 64 bytes on by sockets, on the cores of the two agents; all of them sleep while they wait.
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
-
-#include <cstring>
 #include <memory>
 
-#include "base/fd.h"
+#include "echo.h"
 #include "host_program.h"
 #include "report.h"
 
@@ -32,56 +26,6 @@ Result<std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>> get(const Channel& chan
   if (ofp_pool_get(channel.get(), pool.c_str(), "step0", "rank0", second_ns, &frame, &error) != OFP_OK) return tl::unexpected(failure_of(error));
   return std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>(frame, ofp_frame_release);
 }
-
-// Program -> its agent's core -> the other agent's core, and back: what the machine takes for the same hops, with sockets
-// that are waited for asleep.
-class Echo {
- public:
-  [[nodiscard]] static Result<std::unique_ptr<Echo>> start(int first_core, int second_core) {
-    auto made = std::make_unique<Echo>();
-    int to_first[2], to_second[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, to_first) != 0) return fail_errno(errno, "socketpair");
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, to_second) != 0) return fail_errno(errno, "socketpair");
-    made->socket_ = Fd(to_first[0]);
-    const Fd first(to_first[1]), first_out(to_second[0]), second(to_second[1]);
-    made->children_[0] = ::fork();
-    if (made->children_[0] == 0) pass_on(first_core, first.get(), first_out.get(), made->socket_.get(), second.get());
-    made->children_[1] = ::fork();
-    if (made->children_[1] == 0) pass_on(second_core, second.get(), -1, made->socket_.get(), first.get());
-    return made;
-  }
-  ~Echo() {
-    socket_.reset();
-    for (const pid_t child : children_)
-      if (child > 0) {
-        ::kill(child, SIGKILL);
-        ::waitpid(child, nullptr, 0);
-      }
-  }
-  Result<double> ask() {
-    char bytes[object_bytes] = {};
-    const std::uint64_t began = ticks();
-    if (::send(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes || ::recv(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes)
-      return fail_errno(errno, "a socket of the peer");
-    return double(ticks() - began) * ns_per_tick();
-  }
-
- private:
-  // What comes on `from` goes to `onward` and its answer back; without `onward` it comes back as it is.
-  [[noreturn]] static void pass_on(int core, int from, int onward, int unused, int other_unused) {
-    ::close(unused);
-    ::close(other_unused);
-    if (!pin_to_core(core)) ::_exit(1);
-    char bytes[object_bytes];
-    while (::recv(from, bytes, sizeof bytes, 0) == sizeof bytes) {
-      if (onward >= 0 && (::send(onward, bytes, sizeof bytes, 0) != sizeof bytes || ::recv(onward, bytes, sizeof bytes, 0) != sizeof bytes)) break;
-      if (::send(from, bytes, sizeof bytes, 0) != sizeof bytes) break;
-    }
-    ::_exit(0);
-  }
-  Fd socket_;
-  pid_t children_[2] = {-1, -1};
-};
 
 Result<double> timed_get(const Channel& channel, const std::string& pool) {
   const std::uint64_t began = ticks();

@@ -24,6 +24,7 @@ __version__ = _version()
 
 __all__ = [
     "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Input", "Output",
-    "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors", "find_agent",
+    "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors",
+    "find_agent",
     *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

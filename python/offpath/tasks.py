@@ -125,14 +125,18 @@ class Tasks:
         Raises WouldBlock (as many are under way as may be), Denied (an output elsewhere).
         """
         before = tuple(after)
-        native = self._native.submit(function, *_listed(inputs, outputs), arguments, [task._native for task in before], timeout)
+        native = self._native.submit(
+            function, *_listed(inputs, outputs), arguments, [task._native for task in before], timeout
+        )
         return Task(native, function, tuple(outputs or {}), before)
 
     def run(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
             arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> bool:  # fmt: skip
         """As ``submit``, and waits. When the agent dies this program runs the function itself, if it was given its
         plug-in: True."""
-        here, _ = self._native.run(function, *_listed(inputs, outputs), arguments, [task._native for task in after], timeout)
+        here, _ = self._native.run(
+            function, *_listed(inputs, outputs), arguments, [task._native for task in after], timeout
+        )
         return here
 
     def close(self) -> None:

@@ -80,6 +80,7 @@ constexpr ConfigKey keys[] = {
      "For how long a program on another machine (tcp, tls, verbs, doca) may give no answer, or the agent to the program, until "
      "each side takes the other for gone: a machine that was switched off, a network that was cut. Whole seconds.",
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
+    {"task.resident_max", ConfigType::bytes, "1GiB", "Memory that inputs and outputs of one session of tasks may take between them.", 4096, tebibyte},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
     {"group.members", ConfigType::texts, "",

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "link/link.h"
 #include "mover/effects.h"
 #include "plugin/call.h"
 #include "task/resident_memory.h"

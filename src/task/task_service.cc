@@ -39,6 +39,9 @@ void TaskService::on_channel_open(ChannelNumber channel, uid_t user) { channels_
 void TaskService::on_channel_closed(ChannelNumber channel, Effects& effects) {
   each_task(channel, [&](Task& task) {
     if (task.state == Task::State::calling) effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task.number)});
+    if (task.state == Task::State::calling) --counters_.running;
+    if (task.state < Task::State::calling) --counters_.waiting;
+    ++counters_.failed;
     tasks_.erase(task.number);
   });
   std::erase_if(transfers_, [&](const auto& each) { return each.second.channel == channel; });

@@ -407,6 +407,7 @@ TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   returns(*call, {});
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(service_.counters().sessions, 0u);
+  EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
 }
 
 TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasEnded) {

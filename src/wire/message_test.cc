@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "wire/cursor.h"
 
 namespace offpath::wire {
@@ -312,6 +314,55 @@ TEST(Message, DestinationsAndCompressionsHaveNamesThatComeBack) {
   const auto unknown = parse_destination("parquet");
   ASSERT_FALSE(unknown);
   EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; there are native"), std::string::npos);
+}
+
+TEST(Message, Tasks) {
+  std::vector<std::byte> kept;
+  const BufferRef lines{.region = segment_flag | 3, .generation = 0, .offset = 128, .length = 640};
+  const auto open = there_and_back(TaskOpen{2, 8, lines}, kept);
+  EXPECT_EQ(open.lane, 2u);
+  EXPECT_EQ(open.lanes, 8u);
+  EXPECT_EQ(open.lines.offset, 128u);
+  const std::vector<std::byte> arguments(9, std::byte{3});
+  const BufferRef source{.region = 4, .generation = 1, .offset = 8, .length = 100}, target{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 50};
+  const auto run = there_and_back(
+      TaskRun{7, 3, -1, "md", "force", {11, 12}, {{source, 100, 6, 5, 40, 60, "x"}}, {{target, 50, 9, "f"}}, arguments}, kept);
+  EXPECT_EQ(run.session, 7u);
+  EXPECT_EQ(run.line, 3u);
+  EXPECT_EQ(run.function, "force");
+  EXPECT_EQ(run.after, (std::vector<std::uint64_t>{11, 12}));
+  ASSERT_EQ(run.inputs.size(), 1u);
+  EXPECT_EQ(run.inputs[0].changed_at, 40u);
+  EXPECT_EQ(run.inputs[0].name, "x");
+  ASSERT_EQ(run.outputs.size(), 1u);
+  EXPECT_EQ(run.outputs[0].version, 9u);
+  EXPECT_EQ(run.arguments.size(), 9u);
+  EXPECT_EQ(there_and_back(TaskWait{5}, kept).ticket, 5u);
+  EXPECT_EQ(there_and_back(TaskCancel{6}, kept).ticket, 6u);
+  EXPECT_EQ(there_and_back(TaskClose{7}, kept).session, 7u);
+  EXPECT_EQ(there_and_back(TaskDone{1, 2, 3, 4, 5, 6, {7, 8}}, kept).output_bytes, (std::vector<std::uint64_t>{7, 8}));
+}
+
+TEST(Message, TasksThatMakeNoSenseAreRefused) {
+  const auto code_of = [](const auto& message) {
+    auto back = message;
+    const auto status = decode(bytes_of_message(message), back);
+    return status ? std::optional<Error>() : std::optional(status.error().code);
+  };
+  const BufferRef lines{.region = segment_flag | 3, .generation = 0, .offset = 0, .length = 640}, range{.region = 3, .generation = 1, .offset = 0, .length = 640};
+  EXPECT_EQ(code_of(TaskOpen{8, 8, lines}), Error::invalid);
+  EXPECT_EQ(code_of(TaskOpen{0, 1, range}), Error::protocol);
+  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines}), std::nullopt);
+  TaskRun run{};
+  run.outputs = {{range, 640, 0, "f"}};
+  EXPECT_EQ(code_of(run), Error::denied);
+  run.outputs.clear();
+  run.inputs = {{{}, 8, 0, 0, 0, 0, "x"}};
+  EXPECT_EQ(code_of(run), Error::invalid);
+  run.inputs = {{range, 640, 2, 1, 600, 41, "x"}};
+  EXPECT_EQ(code_of(run), Error::invalid);
+  run.inputs = {{range, 641, 0, 0, 0, 0, "x"}};
+  EXPECT_EQ(code_of(run), Error::protocol);
 }
 
 }  // namespace

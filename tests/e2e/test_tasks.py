@@ -25,7 +25,9 @@ pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="the plug-in is not b
 
 
 @contextlib.contextmanager
-def started(directory: Path, *arguments: str, workers: int = 1, deadline: str = "10s", more: str = "") -> Iterator[AgentProcess]:
+def started(
+    directory: Path, *arguments: str, workers: int = 1, deadline: str = "10s", more: str = ""
+) -> Iterator[AgentProcess]:
     plugin = shutil.copy(BUILT, directory)
     plugins = f'[[plugin]]\nname = "t"\npath = "{plugin}"\nworkers = {workers}\ndeadline = "{deadline}"\n'
     (directory / "agent.toml").write_text(plugins + more)
@@ -111,7 +113,9 @@ def test_an_output_stays_as_an_input(session: offpath.Session) -> None:
     with session.tasks() as tasks:
         kept = {"all": offpath.Output(version=3, nbytes=2400)}
         made = tasks.submit("t/join", {"a": x, "b": x}, kept)
-        again = tasks.submit("t/join", {"all": offpath.Input(version=3, nbytes=1600), "c": x}, {"all": out}, after=[made])
+        again = tasks.submit(
+            "t/join", {"all": offpath.Input(version=3, nbytes=1600), "c": x}, {"all": out}, after=[made]
+        )
         assert pulled(again) == 800
         assert made.output_bytes("all") == 1600
         assert np.array_equal(out, np.concatenate([x, x, x]))
@@ -149,7 +153,7 @@ def test_tasks_after_others(session: offpath.Session) -> None:
         behind = others.submit("t/nothing", after=[task, failing])
         with pytest.raises(offpath.FunctionFailed, match="there are no particles"):
             failing.wait(PATIENCE_S)
-        with pytest.raises(offpath.Cancelled, match="comes after task .* there are no particles"):
+        with pytest.raises(offpath.Cancelled, match=r"comes after task .* there are no particles"):
             behind.wait(PATIENCE_S)
         with pytest.raises(offpath.Cancelled, match="there are no particles"):
             tasks.submit("t/nothing", after=[failing]).wait(PATIENCE_S)
@@ -228,12 +232,15 @@ def test_a_program_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
         "import sys, offpath, struct, numpy as np\n"
         "s = offpath.connect(sys.argv[1]); t = s.tasks(lane=0)\n"
         "x = np.ones(100000)\n"
-        "k = [t.submit('t/nap', {'x': offpath.Input(x, version=1)}, arguments=struct.pack('q', 60 * 10**9)) for _ in range(8)]\n"
+        "a = struct.pack('q', 60 * 10**9)\n"
+        "k = [t.submit('t/nap', {'x': offpath.Input(x, version=1)}, arguments=a) for _ in range(8)]\n"
         "assert k[0].wait_pulled(20); print('under way', flush=True); sys.stdin.read()\n"
     )
     with started(tmp_path) as running:
         address = f"unix:{tmp_path}/agent.sock"
-        program = subprocess.Popen([sys.executable, "-c", code, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        program = subprocess.Popen(
+            [sys.executable, "-c", code, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert program.stdout is not None and program.stdout.readline() == "under way\n"
         assert running.status()["tasks"]["running"] > 0
         program.kill()
@@ -260,7 +267,9 @@ def test_functions_run_here_without_an_agent() -> None:
             behind.wait()
         kept = {"all": offpath.Output(version=3, nbytes=16000)}
         made = tasks.submit("t/join", {"a": x, "b": offpath.Input(x, version=1)}, kept)
-        again = tasks.submit("t/join", {"all": offpath.Input(version=3, nbytes=16000)}, {"all": np.zeros(2000)}, after=[made])
+        again = tasks.submit(
+            "t/join", {"all": offpath.Input(version=3, nbytes=16000)}, {"all": np.zeros(2000)}, after=[made]
+        )
         assert again.wait()
         with pytest.raises(offpath.NotFound, match="has no plug-in"):
             tasks.submit("u/axpy").wait()
@@ -274,7 +283,9 @@ def test_tasks_are_on_the_pages(tmp_path: Path) -> None:
     with started(tmp_path) as running, offpath.connect(f"unix:{tmp_path}/agent.sock") as session:
         x = np.ones(1000)
         with session.tasks() as tasks:
-            assert tasks.submit("t/nap", {"x": offpath.Input(x, version=1)}, arguments=milliseconds(20)).wait(PATIENCE_S)
+            assert tasks.submit("t/nap", {"x": offpath.Input(x, version=1)}, arguments=milliseconds(20)).wait(
+                PATIENCE_S
+            )
             told = running.status()["tasks"]
             assert told["asked"] == told["done"] == 1 and told["pulled_bytes"] == told["resident_bytes"] == 8000
             assert told["running_s"] >= 0.01

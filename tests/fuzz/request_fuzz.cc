@@ -80,6 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::uint64_t line = static_cast<std::uint64_t>(payload[0]) % 24;  // tail, heads, flag, reply tail
       word(memory + line * 8).store(load<std::uint64_t>(payload.data() + 1));
       agent.run_for(10 * microsecond_ns);
+    } else if (kind % 8 == 6 && kind > 15) {
+      post(static_cast<std::uint8_t>(static_cast<unsigned>(wire::EntryKind::task_open) + kind / 8 % 5), payload);
     } else {
       const bool outside = (kind & 0x40) != 0;
       post(kind > 15 ? kind % 16 : kind, payload, outside, outside && (kind & 0x80) != 0 ? 1u << (length % 32) : 0);
@@ -90,6 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   OFP_ASSERT(agent.dispatcher().channels().empty());
   OFP_ASSERT(agent.dispatcher().mover().counters().promised_bytes == 0);
   OFP_ASSERT(agent.dispatcher().mover().counters().operations == 0);
+  OFP_ASSERT(agent.dispatcher().tasks().counters().sessions == 0 && agent.dispatcher().tasks().counters().waiting == 0);
   OFP_ASSERT(agent.dispatcher().pools().table().counters().leases == 0);
   return 0;
 }

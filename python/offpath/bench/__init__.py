@@ -146,3 +146,11 @@ def sift_command(
     from . import sift
 
     finish(sift.run(out, 100_000 if quick else particles, quick, make_console()), json_path, check)
+
+
+@app.command("task")
+def task_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
+    """Functions over a program's memory: what asking costs, and the bytes beside memcpy."""
+    from . import task
+
+    finish(task.run(quick, make_console()), json_path, check)

@@ -36,14 +36,15 @@ class AgentProcess:
 
     @staticmethod
     @contextmanager
-    def start(core: int, cache: bool = True, tcp: bool = False, others: tuple[str, ...] = ()) -> Iterator[AgentProcess]:
+    def start(core: int, cache: bool = True, tcp: bool = False, others: tuple[str, ...] = (),
+              configuration: Path | None = None) -> Iterator[AgentProcess]:  # fmt: skip
         """Starts an agent on ``core``, without its buffer cache if ``cache`` is false, with ``others`` (KEY=VALUE) set
-        too. Raises AgentUnavailableError.
+        too, and with what a file says. Raises AgentUnavailableError.
         """
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
             key_file = write_key(place) if tcp else None
-            process = launch(place, core, [*settings(place, key_file, cache), *others])
+            process = launch(place, core, [*settings(place, key_file, cache), *others], configuration)
             try:
                 addresses = wait_until_ready(process, place / "agent.log")
                 tcp_address = next((address for address in addresses if address.startswith("tcp:")), "")
@@ -69,7 +70,7 @@ def write_key(place: Path) -> Path:
     return path
 
 
-def launch(place: Path, core: int, chosen: list[str]) -> subprocess.Popen:
+def launch(place: Path, core: int, chosen: list[str], configuration: Path | None = None) -> subprocess.Popen:
     """Starts the process; it may not listen yet."""
     try:
         program = find_program("offpath-agent")
@@ -81,6 +82,8 @@ def launch(place: Path, core: int, chosen: list[str]) -> subprocess.Popen:
         os.sched_setaffinity(0, {core})
 
     arguments = [word for setting in chosen for word in ("--set", setting)]
+    if configuration is not None:
+        arguments += ["--config", str(configuration)]
     with open(place / "agent.log", "wb") as log:
         return subprocess.Popen(
             [str(program), "--ready", *arguments], stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=prepare

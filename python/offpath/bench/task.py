@@ -1,0 +1,37 @@
+"""``offpath bench task``: what a task costs beyond its bytes, and its bytes beside memcpy."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from .agent_process import AgentProcess, AgentUnavailableError
+from .programs import ProgramError, default_cores, find_program, run_program
+from .report import Report
+
+CLAIMS = (
+    ("task.empty_us_p50", "us", "<= 50 us"),
+    ("task.step_us_p50 (24 KiB)", "us", "<= 80 us"),
+    ("task.copy_vs_memcpy (1 MiB)", "us", ">= 0.5"),
+    ("task.copy_vs_memcpy (3 MiB)", "us", ">= 0.5"),
+    ("task.copy_vs_memcpy (16 MiB)", "us", ">= 0.5"),
+)
+
+
+def run(quick: bool, console: Console) -> Report:
+    host_core, agent_core = default_cores()
+    try:
+        with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
+            functions = find_program("bench_task").with_name("bench_task_functions.so")
+            configuration = Path(directory) / "agent.toml"
+            configuration.write_text(f'[[plugin]]\nname = "bench"\npath = "{functions}"\n', encoding="utf-8")
+            with AgentProcess.start(core=agent_core, configuration=configuration) as agent:
+                arguments = ["--agent", agent.address, "--host-core", str(host_core), "--agent-core", str(agent_core)]
+                report = run_program("bench_task", [*arguments, *(["--quick"] if quick else [])])
+    except (AgentUnavailableError, ProgramError) as error:
+        report = Report("task", commit="", machine="")
+        report.add_unmeasured(list(CLAIMS), str(error))
+    report.print(console)
+    return report
