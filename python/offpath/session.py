@@ -173,8 +173,8 @@ class Session:
               plugins: Mapping[str, Any] | None = None) -> Tasks:  # fmt: skip
         """Functions of the agent's plug-ins over this program's memory (docs/task.md).
 
-        ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default in
-        any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``
+        ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default
+        in any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``
         when the agent dies.
         """
         return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max, plugins=plugins)

@@ -28,8 +28,8 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """An output into memory of ``Session.alloc``; or, without an array, of at most ``nbytes`` bytes that are not pushed.
-    With a ``version`` it stays on the agent as an input of its name."""
+    """An output into memory of ``Session.alloc``; or, without an array, of at most ``nbytes`` bytes that are not
+    pushed. With a ``version`` it stays on the agent as an input of its name."""
 
     array: Any = None
     version: int = 0
@@ -114,8 +114,16 @@ class Tasks:
         """Functions of these shared objects (paths by name), run by this program when it waits for them."""
         return cls(None, plugins=plugins)
 
-    def submit(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
-               arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> Task:  # fmt: skip
+    def submit(
+        self,
+        function: str,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        *,
+        arguments: bytes = b"",
+        after: Iterable[Task] = (),
+        timeout: float | None = None,
+    ) -> Task:
         """Asks for ``plug-in/function``, and returns at once.
 
         ``inputs``: arrays by name, which may not change until they are pulled, or an ``Input``. ``outputs``: arrays in

@@ -160,6 +160,11 @@ std::uint64_t TaskSession::line_of(const Posted& task) const noexcept {
   return std::atomic_ref<std::uint64_t>(*word).load(std::memory_order_acquire);
 }
 
+bool TaskSession::says_pulled(const Posted& task) {
+  const std::lock_guard lock(mutex_);
+  return !task.over && !closed_ && line_of(task) == task.ticket;  // the lines end with the session
+}
+
 void TaskSession::end(Posted& task, Status outcome) {
   task.over = true;
   task.outcome = std::move(outcome);
@@ -207,7 +212,7 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) {
   std::optional<std::uint64_t> asked;
   Status status;
   while (true) {
-    if (!task.tells || (!task.over && line_of(task) == task.ticket)) break;
+    if (!task.tells || says_pulled(task)) break;
     status = wait(task, 0);
     if (status || status.error().code != Error::would_block) break;
     const TimeNs now = end.now();

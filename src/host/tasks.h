@@ -45,6 +45,7 @@ class TaskSession : public std::enable_shared_from_this<TaskSession> {
   [[nodiscard]] Result<wire::BufferRef> name_input(const ofp_task_input& input, std::uint32_t& hint);
   [[nodiscard]] Result<wire::BufferRef> name_output(const ofp_task_output& output, std::uint32_t& hint);
   [[nodiscard]] std::uint64_t line_of(const Posted& task) const noexcept;
+  [[nodiscard]] bool says_pulled(const Posted& task);
   bool settle(Posted& task);
   void end(Posted& task, Status outcome);
   void sweep();

@@ -24,7 +24,7 @@ def run(quick: bool, console: Console) -> Report:
     host_core, agent_core = default_cores()
     try:
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
-            functions = find_program("bench_task").with_name("bench_task_functions.so")
+            functions = find_program("bench_task").resolve().with_name("bench_task_functions.so")
             configuration = Path(directory) / "agent.toml"
             configuration.write_text(f'[[plugin]]\nname = "bench"\npath = "{functions}"\n', encoding="utf-8")
             with AgentProcess.start(core=agent_core, configuration=configuration) as agent:
