@@ -117,12 +117,13 @@ Result<FromAgent> decode_from_agent(Bytes packet) {
   call.call = reader.take<std::uint64_t>();
   call.descriptors = reader.take<std::uint32_t>();
   call.description_bytes = reader.take<std::uint64_t>();
-  const bool is_enclosed = reader.take<std::uint8_t>() != 0;
+  const auto way = reader.take<std::uint8_t>();
+  const bool is_enclosed = way == 1;
   const auto forgotten = reader.take<std::uint16_t>();
   for (unsigned i = 0; i < forgotten && reader.ok(); ++i) call.forget.push_back(reader.take<std::uint64_t>());
   if (is_enclosed) call.enclosed = reader.take_bytes(call.description_bytes);
   const bool has_description = is_enclosed ? !call.enclosed.empty() : call.descriptors != 0;
-  if (kind != Kind::call || !reader.done() || !has_description || call.descriptors > input_descriptors_max + 1)
+  if (kind != Kind::call || !reader.done() || way > 1 || !has_description || call.descriptors > input_descriptors_max + 1)
     return fail(Error::protocol, "a message of kind {} and {} bytes", static_cast<int>(kind), packet.size());
   return call;
 }
