@@ -433,7 +433,10 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
   } else {
     enter(*task, Task::State::pushing, now);
     for (Input& input : task->inputs) input.memory.reset();  // the next task may have a part pulled onto it
-    const std::uint64_t number = begin_transfer({Transfer::Kind::push, task->session->channel, task->number, {}});
+    Transfer transfer{Transfer::Kind::push, task->session->channel, task->number};
+    for (const Output& output : task->outputs) transfer.rooms.push_back(output.room);
+    transfer.mapped = std::move(task->mapped);
+    const std::uint64_t number = begin_transfer(std::move(transfer));
     effects.push_back(mover::PushEffect{task->session->channel, mover::token_of(Service::task, number), std::move(pieces), nullptr});
     task->session->dirty = true;
   }

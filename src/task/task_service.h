@@ -67,6 +67,8 @@ class TaskService {
     std::uint64_t task;
     std::vector<MemoryPtr> memory{};  // that is being pulled to
     std::uint64_t word = 0;           // told: what is pushed
+    std::vector<TargetPtr> rooms{};   // push: where it comes from. It may outlive its task
+    std::vector<MappedOutput> mapped{};
   };
   [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);

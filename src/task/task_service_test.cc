@@ -2,6 +2,7 @@
 #include "task/task_service.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -346,6 +347,31 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   EXPECT_FALSE(take<mover::CancelCallEffect>());
   post(EntryKind::task_run, task(session), stranger);
   EXPECT_EQ(failed()->failure.code, Error::not_found);
+}
+
+TEST_F(TaskServiceTest, WhatIsBeingPushedIsThereUntilItIsPushedWhateverEnds) {
+  const std::uint64_t session = open();
+  post(EntryKind::task_run, task(session, {}));
+  const auto call = called();
+  ASSERT_TRUE(call);
+  ASSERT_EQ(call->call->rooms.size(), 1u);
+  ASSERT_EQ(pwrite(call->call->rooms[0].fd, "12345678", 8, 0), 8);
+  plugin::Output output;
+  output.name = "y";
+  output.bytes = 8;
+  output.in_room = true;
+  plugin::Outputs outputs;
+  outputs.push_back(std::move(output));
+  returns(*call, std::move(outputs));
+  call->call->rooms.clear();  // the worker is done with it
+  const auto push = take<mover::PushEffect>();
+  ASSERT_TRUE(push);
+  post(EntryKind::task_close, wire::TaskClose{session});
+  EXPECT_EQ(failed()->failure.code, Error::cancelled);
+  EXPECT_GT(service_.counters().target_bytes, 0u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(push->pieces[0].from), 8), "12345678");
+  service_.on_transfer(push->token, {}, now_, effects_);
+  EXPECT_EQ(service_.counters().target_bytes, 0u);
 }
 
 TEST_F(TaskServiceTest, ItsTimeIsOver) {
