@@ -52,7 +52,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     if reason := why_not() or make_base():
         pytest.skip(reason)
     packages = sorted(DEBIAN.glob("*.deb"))
-    assert [package.name.split("_")[0] for package in packages] == ["liboffpath-dev", "liboffpath0", "offpath-agent"]
+    assert [package.name.split("_")[0] for package in packages] == ["liboffpath-dev", "liboffpath0", "offpath-agent", "offpath-sampler"]
     folder = tmp_path_factory.mktemp("debian")
     container = Container(folder)
     for place in ("first", "later", "programs"):
@@ -111,10 +111,24 @@ def test_the_agent_is_installed_and_runs_as_its_own_user(machine: Container) -> 
 
 
 def test_the_unit_is_well_formed_and_exposes_little(machine: Container) -> None:
-    assert machine.run("systemd-analyze", "verify", "offpath-agent.service") == ""
-    verdict = machine.run("systemd-analyze", "security", "--no-pager", "offpath-agent.service").splitlines()[-1]
-    exposure = re.search(r"offpath-agent.service: ([\d.]+)", verdict)
-    assert exposure is not None and float(exposure[1]) <= 3.0, verdict
+    for unit in ("offpath-agent.service", "offpath-sampler.service"):
+        assert machine.run("systemd-analyze", "verify", unit) == ""
+        verdict = machine.run("systemd-analyze", "security", "--no-pager", unit).splitlines()[-1]
+        exposure = re.search(r"service: ([\d.]+)", verdict)
+        assert exposure is not None and float(exposure[1]) <= 3.0, verdict
+
+
+def test_the_sampler_starts_when_it_has_a_key(machine: Container) -> None:
+    unit = "offpath-sampler"
+    assert machine.run("sh", "-c", f"systemctl is-active {unit} || true") == "inactive"
+    machine.run("sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 > /etc/offpath/sampler.key")
+    machine.run("systemctl", "start", unit)
+    machine.until(f"journalctl --no-pager --unit={unit} | grep -q 'listening at port 7480'", f"journalctl --unit={unit}")
+    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", unit)
+    assert machine.run("stat", "--format=%U", f"/proc/{pid}") == unit
+    machine.run("systemctl", "reload", unit)
+    assert machine.run("systemctl", "show", "--property=MainPID", "--value", unit) == pid
+    assert machine.run("systemctl", "is-active", unit) == "active"
 
 
 def test_programs_are_built_by_pkg_config_and_by_find_package(machine: Container) -> None:
