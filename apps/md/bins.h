@@ -1,0 +1,53 @@
+// The grid that neighbours are looked for in. Bins are half the list's cut-off wide or a little more, so an atom's neighbours
+// lie within two bins of its own, and two layers of bins around a rank's part of the box hold all ghosts.
+//
+// Own atoms lie in memory in the order of their bins (x runs fastest), which makes the five bins along x of a row
+// one run of consecutive atoms. Ghosts are listed by bin beside them.
+#pragma once
+
+#include <array>
+
+#include "md/atoms.h"
+#include "md/domain.h"
+#include "md/kernels.h"
+
+namespace md {
+
+class Bins {
+ public:
+  static constexpr int reach = 2;
+  using Rows = std::array<BinRow, (2 * reach + 1) * (2 * reach + 1)>;
+
+
+  Bins(const Box& own, double cut);
+
+  // Puts the own atoms into the order of their bins, all arrays alike. There must be no ghosts yet. With a `moved_from`,
+  // writes where each atom was before.
+  void sort(Atoms& atoms, Array<std::int32_t>* moved_from = nullptr);
+  // Takes note of all positions as they are now: of own atoms in their order, of ghosts in the order of their bins.
+  void note_positions(const Atoms& atoms);
+
+  [[nodiscard]] std::size_t count() const { return cells_; }
+  [[nodiscard]] std::uint32_t first_of(std::size_t bin) const { return own_first_[bin]; }
+  // The rows around one bin that has own atoms; those without any atom are left out. Returns how many.
+  int rows_around(std::size_t bin, Rows& rows) const;
+
+  // By coordinate, as noted. ghost_index: which atom the ghost at a place is.
+  [[nodiscard]] const Array<double>& noted(std::size_t d) const { return own_position_[d]; }
+  [[nodiscard]] const Array<double>& noted_ghost(std::size_t d) const { return ghost_position_[d]; }
+  [[nodiscard]] const Array<std::int32_t>& ghost_index() const { return ghost_index_; }
+
+ private:
+  [[nodiscard]] std::uint32_t bin_of(const double* x) const;
+
+  std::array<double, 3> low_{}, per_length_{};
+  std::array<int, 3> counts_{};
+  std::size_t cells_ = 0;
+  Array<std::uint32_t> own_first_, ghost_first_;  // one more than there are bins
+  Array<std::uint32_t> bin_, target_;
+  std::array<Array<double>, 3> own_position_, ghost_position_;
+  Array<std::int32_t> ghost_index_;
+  Array<double> scratch_;
+};
+
+}  // namespace md

@@ -1,0 +1,12 @@
+// Velocity Verlet: v += dt/2m f; x += dt v; (forces); v += dt/2m f. The last half kick of a step and the first one of the
+// next are two additions in one pass over memory, so the bits are those of two passes.
+#pragma once
+
+#include "md/atoms.h"
+
+namespace md {
+
+void kick(double half_step_per_mass, int threads, Atoms& atoms);
+void kick_drift(double half_step_per_mass, double step, bool kick_twice, int threads, Atoms& atoms);
+
+}  // namespace md

@@ -1,0 +1,73 @@
+// The inner loops: plain functions on plain arrays, one set for each instruction set. The host and the plug-in that runs
+// on the agent call the same ones.
+//
+// Every set computes the same sums; they differ in their order, and in that the wide ones use fused multiply-add where it
+// is written (no compiler contracts by itself: -ffp-contract=off). So results of two sets agree to rounding, and those of
+// one set are the same bits every time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace md {
+
+// Lists of the atoms [first, last), as neighbour_list.h draws them. Sixteen entries can be read beyond the last neighbour.
+struct PairList {
+  std::size_t first, last;
+  const std::uint64_t* begin;
+  const std::int32_t* mutual;
+  const std::int32_t* neighbours;
+};
+
+struct PairSums {
+  double energy = 0, virial = 0;  // of this rank's share of all pairs
+};
+
+// e(r) = 4 epsilon ((sigma/r)^12 - (sigma/r)^6) below the cut-off, not shifted.
+struct LennardJones {
+  double epsilon = 1, sigma = 1, cut = 2.5;
+};
+
+// Adds nothing: f of [first, last) is written. `x` as in atoms.h, in single precision for the mixed kernel.
+using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double* x, double* f);
+using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
+
+// Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their bins.
+// Sixteen values can be read beyond the last one.
+struct Coordinates {
+  const double *x, *y, *z;
+};
+struct SearchSpace {
+  Coordinates own, ghost;
+  const std::int32_t* ghost_index;
+  double cut_squared;
+};
+// A row of bins: [first, last) of own atoms, [ghost_first, ghost_last) of ghosts.
+struct BinRow {
+  std::uint32_t first, last, ghost_first, ghost_last;
+};
+struct SearchRange {
+  const BinRow* rows;
+  int count;
+  std::uint32_t block_first, block_last;  // who is mutual
+};
+struct Found {
+  std::int32_t mutual, other;
+};
+// Writes the neighbours of own atom `i`, and up to fifteen entries that mean nothing beyond them.
+using FindNeighbours = Found (*)(const SearchSpace&, const SearchRange&, std::uint32_t i, std::int32_t* out);
+
+struct Kernels {
+  std::string_view name;
+  LjDouble lj, lj_with_sums;
+  LjMixed lj_mixed, lj_mixed_with_sums;
+  FindNeighbours find_neighbours;
+};
+
+// What this processor can run, the fastest first; `scalar` always.
+const Kernels* const* available_kernels(std::size_t& count);
+// By name, or `auto`. Throws BadInput naming what there is.
+const Kernels& choose_kernels(std::string_view name);
+
+}  // namespace md

@@ -1,0 +1,29 @@
+// offpath-md: molecular dynamics with an agent beside it.
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+#include "md/options.h"
+#include "md/ranks.h"
+#include "md/run.h"
+
+int main(int argc, char** argv) {
+  std::unique_ptr<md::Ranks> ranks;
+  try {
+    ranks = md::all_ranks(&argc, &argv);
+    const md::Options options = md::read_options({argv, static_cast<std::size_t>(argc)});
+    if (options.help) {
+      if (ranks->rank() == 0) std::fputs(md::help_text().c_str(), stdout);
+    } else {
+      md::run(options.settings, *ranks);
+    }
+  } catch (const std::exception& error) {
+    // What is wrong with the input is found by all ranks alike; the first one says it for all.
+    std::fflush(stdout);
+    if (!ranks || ranks->rank() == 0 || ranks->count() == 1) std::fprintf(stderr, "offpath-md: %s\n", error.what());
+    else std::fprintf(stderr, "offpath-md: rank %d: %s\n", ranks->rank(), error.what());
+    if (ranks) ranks->give_up();
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,36 @@
+// Who is near whom, for a block of consecutive atoms [first, last) that one thread computes.
+//
+// A pair within the block stands in the list of its first atom only, and its force goes to both: a *mutual* neighbour. A
+// neighbour outside (a ghost, an atom of another thread's block) stands in the list of its own side as well: each side
+// computes the pair for itself, so nobody writes what another one writes. A full list is one without mutual neighbours.
+//
+//   begin[i - first]            begin + mutual                    begin[i - first + 1]
+//   | mutual neighbours of i    | other neighbours of i           |
+#pragma once
+
+#include <vector>
+
+#include "md/bins.h"
+#include "md/kernels.h"
+
+namespace md {
+
+struct NeighbourBlock {
+  std::size_t first = 0, last = 0;
+  Array<std::uint64_t> begin;
+  Array<std::int32_t> mutual;
+  Array<std::int32_t> neighbours;
+
+  [[nodiscard]] PairList view() const { return {first, last, begin.data(), mutual.data(), neighbours.data()}; }
+};
+
+struct NeighbourList {
+  std::vector<NeighbourBlock> blocks;
+  [[nodiscard]] std::size_t bytes() const;
+};
+
+// The neighbours of all own atoms within `cut` of the positions that `bins` noted. One block a thread; the same result
+// whatever the instruction set.
+void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list);
+
+}  // namespace md

@@ -1,0 +1,147 @@
+#include "md/run.h"
+
+#include <sys/resource.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+
+#include "md/bad_input.h"
+#include "md/dump.h"
+#include "md/handover.h"
+#include "md/simulation.h"
+
+namespace md {
+namespace {
+
+class Run {
+ public:
+  Run(const Settings& settings, Ranks& ranks) : settings_(settings), ranks_(ranks), simulation_(settings, ranks) {
+    const bool resumed = !settings.resume_file.empty();
+    const bool writes = ranks.rank() == 0;
+    if (writes && !settings.xyz_file.empty()) xyz_.emplace(settings.xyz_file, DumpFile::Format::xyz, resumed);
+    if (writes && !settings.dump_file.empty()) dump_.emplace(settings.dump_file, DumpFile::Format::lammps, resumed);
+    if (!settings.stream.empty()) handover_.emplace(settings.stream);
+  }
+
+  void all_steps() {
+    const std::int64_t first = simulation_.steps_done();
+    if (settings_.steps < first) {
+      throw BadInput(settings_.resume_file + " goes on after step " + std::to_string(first) + "; -n " + std::to_string(settings_.steps) + " is before that");
+    }
+    simulation_.start();
+    print_head();
+    began_ = std::chrono::steady_clock::now();
+    if (first == 0) {
+      print_row();
+      write_snapshots();
+    }
+    while (simulation_.steps_done() < settings_.steps) {
+      const std::int64_t next = simulation_.steps_done() + 1;
+      if (prints(next)) simulation_.expect_thermo();
+      simulation_.step();
+      if (prints(next)) print_row();
+      write_snapshots();
+      if (!settings_.restart_file.empty() && (next % settings_.restart_interval == 0 || next == settings_.steps)) {
+        simulation_.save(settings_.restart_file);
+      }
+    }
+    seconds_ = seconds_since_start();
+    if (handover_) handover_->finish();
+    finish(settings_.steps - first);
+  }
+
+ private:
+  [[nodiscard]] double seconds_since_start() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+  [[nodiscard]] bool prints(std::int64_t step) const {
+    return step == settings_.steps || (settings_.thermo_interval > 0 && step % settings_.thermo_interval == 0);
+  }
+
+  void print_head() const {
+    if (ranks_.rank() != 0) return;
+    const Settings& s = simulation_.settings();
+    std::printf("# offpath-md: %" PRId64 " atoms, %s, cut-off %g, skin %g, %d ranks, %d threads each, kernels %s\n",
+                simulation_.atoms_in_all(), s.potential == Potential::lj ? "lj" : "eam", s.cut, s.skin, ranks_.count(), s.threads,
+                std::string(simulation_.kernels()).c_str());
+    std::printf("# step T U P time\n");
+  }
+
+  void print_row() {
+    const Thermo now = simulation_.thermo();
+    if (ranks_.rank() == 0) {
+      std::printf("%s\n", row_of(simulation_.steps_done(), now, seconds_since_start()).c_str());
+      std::fflush(stdout);
+    }
+    energy_last_ = now.energy + now.kinetic;
+    if (!energy_first_) energy_first_ = energy_last_;
+  }
+
+  void write_snapshots() {
+    const std::int64_t step = simulation_.steps_done();
+    const bool wanted = !settings_.xyz_file.empty() || !settings_.dump_file.empty();
+    if (wanted && step % settings_.dump_interval == 0) {
+      simulation_.complete_step();
+      const std::vector<Particle> particles = gather_particles(simulation_.atoms(), ranks_);
+      if (xyz_) xyz_->write(step, simulation_.domain().whole, particles);
+      if (dump_) dump_->write(step, simulation_.domain().whole, particles);
+    }
+    if (handover_ && step % settings_.stream_interval == 0) {
+      simulation_.complete_step();
+      handover_->send(step, ranks_.rank(), simulation_.atoms());
+    }
+  }
+
+  void finish(std::int64_t steps) {
+    double furthest = simulation_.furthest();
+    ranks_.maximum({&furthest, 1});
+    if (ranks_.rank() != 0) return;
+    const PhaseTimes& t = simulation_.times();
+    const double rate = static_cast<double>(simulation_.atoms_in_all()) * static_cast<double>(steps) / seconds_;
+    const double other = seconds_ - t.force - t.neighbour - t.sort - t.communicate - t.integrate;
+    std::printf("# seconds: total %.6f force %.6f neighbour %.6f sort %.6f communicate %.6f integrate %.6f other %.6f\n", seconds_,
+                t.force, t.neighbour, t.sort, t.communicate, t.integrate, other);
+    std::printf("# %.0f atom-steps/s\n", rate);
+    const Settings& s = simulation_.settings();
+    if (2 * furthest > s.skin) {
+      std::fprintf(stderr, "offpath-md: warning: an atom went %.3g between two lists, more than half the skin of %g: pairs may have been "
+                   "missed. A skin of %.2g or an interval shorter than %" PRId64 " would do\n", furthest, s.skin, 2 * furthest, s.interval);
+    }
+    if (!settings_.report_file.empty()) write_report(rate, furthest);
+  }
+
+  void write_report(double rate, double furthest) const {
+    std::FILE* file = std::fopen(settings_.report_file.c_str(), "w");
+    if (file == nullptr) throw BadInput(settings_.report_file + ": cannot be written");
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const PhaseTimes& t = simulation_.times();
+    std::fprintf(file,
+                 "{\"atoms\": %" PRId64 ", \"steps\": %" PRId64 ", \"seconds\": %.9g, \"atom_steps_per_s\": %.9g,\n"
+                 " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
+                 " \"rebuilds\": %" PRId64 ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
+                 " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\"}\n",
+                 simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
+                 t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
+                 simulation_.list().bytes(), std::string(simulation_.kernels()).c_str());
+    if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
+  }
+
+  const Settings& settings_;
+  Ranks& ranks_;
+  Simulation simulation_;
+  std::optional<DumpFile> xyz_, dump_;
+  std::optional<Handover> handover_;
+  std::chrono::steady_clock::time_point began_;
+  double seconds_ = 0;
+  std::optional<double> energy_first_;
+  double energy_last_ = 0;
+};
+
+}  // namespace
+
+void run(const Settings& settings, Ranks& ranks) { Run(settings, ranks).all_steps(); }
+
+}  // namespace md

@@ -1,0 +1,47 @@
+// All that a run is told: defaults first, then an input file, then the command line.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "md/units.h"
+
+namespace md {
+
+enum class Potential { lj, eam };
+enum class Trigger { interval, displacement };  // when lists are built anew
+enum class Precision { whole, mixed };          // double throughout; pairs in float, sums in double
+
+struct Settings {
+  Units units = lj_units;
+  Potential potential = Potential::lj;
+  double epsilon = 1, sigma = 1;
+  std::string potential_file;  // EAM
+  std::string data_file;       // LAMMPS data instead of a lattice
+
+  std::array<int, 3> cells{32, 32, 32};
+  double density = 0.8442;
+  double temperature = 1.44;
+  double mass = 1;
+
+  std::int64_t steps = 100;
+  double time_step = 0.005;
+  double cut = 2.5, skin = 0.3;
+  std::int64_t interval = 20;  // of lists; with the displacement trigger, how often it is looked at
+  Trigger trigger = Trigger::interval;
+  std::int64_t thermo_interval = 100;  // 0: first and last step only
+
+  bool half = true;
+  int threads = 1;
+  Precision precision = Precision::whole;
+  std::string kernels = "auto";
+
+  std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none
+  std::int64_t dump_interval = 100, restart_interval = 1000;
+  std::string report_file;  // figures of the run, as JSON
+  std::string stream;  // particles for the move service; empty: none
+  std::int64_t stream_interval = 100;
+};
+
+}  // namespace md

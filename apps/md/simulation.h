@@ -1,0 +1,92 @@
+// One simulation on this rank: its atoms, their lists, and what a step consists of.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "md/atoms.h"
+#include "md/bins.h"
+#include "md/domain.h"
+#include "md/forces.h"
+#include "md/halo.h"
+#include "md/neighbour_list.h"
+#include "md/ranks.h"
+#include "md/restart.h"
+#include "md/settings.h"
+#include "md/thermo.h"
+
+namespace md {
+
+// Seconds spent, the paper's phases: communication is exchange, borders and communicate.
+struct PhaseTimes {
+  double force = 0, neighbour = 0, sort = 0, communicate = 0, integrate = 0;
+};
+
+class Simulation {
+ public:
+  // Creates the atoms. Throws BadInput.
+  Simulation(const Settings& settings, Ranks& ranks);
+
+  // Lists and forces for the first time. Throws BadInput where atoms overlap.
+  void start();
+  void step();
+  // Of the step done last. Computes forces again where that step did not sum up energies.
+  Thermo thermo();
+  // Velocities are those of the end of the step (until then they lack its second half kick).
+  void complete_step() { finish_kick(); }
+  // Writes a state to go on from, after the step done last.
+  void save(const std::string& path);
+  // The next step will be asked for its thermo: it sums up energies as it goes.
+  void expect_thermo() { sums_wanted_ = true; }
+
+  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+  [[nodiscard]] std::int64_t atoms_in_all() const { return atoms_in_all_; }
+  [[nodiscard]] const Atoms& atoms() const { return atoms_; }
+  [[nodiscard]] const Domain& domain() const { return domain_; }
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] std::string_view kernels() const { return kernels_.name; }
+  [[nodiscard]] const PhaseTimes& times() const { return times_; }
+  [[nodiscard]] const NeighbourList& list() const { return list_; }
+  [[nodiscard]] std::int64_t rebuilds() const { return rebuilds_; }
+  // The furthest that any atom of this rank went between two lists, so far.
+  [[nodiscard]] double furthest() const { return furthest_; }
+
+ private:
+  void make_grid(const Box& whole);
+  [[nodiscard]] double energy_per_v2() const;
+  void create_lattice();
+  void read_data();
+  void resume(const Restart& restart);
+  [[nodiscard]] RestartHeader restart_header() const;
+  void list_neighbours();
+  void drift();
+  void refresh_ghosts();
+  void rebuild();
+  void compute_forces();
+  void finish_kick();
+  [[nodiscard]] bool lists_due();
+  [[nodiscard]] double displacement() const;
+  void check_start();
+
+  Settings settings_;
+  Ranks& ranks_;
+  const Kernels& kernels_;
+  std::unique_ptr<Forces> forces_;
+  Domain domain_;
+  Atoms atoms_;
+  std::int64_t atoms_in_all_ = 0;
+  std::unique_ptr<Halo> halo_;
+  std::unique_ptr<Bins> bins_;
+  NeighbourList list_;
+
+  PairSums pair_sums_;
+  bool sums_wanted_ = false, sums_there_ = false;
+  bool half_kick_due_ = false;  // the second one of the step done last
+  std::int64_t steps_done_ = 0, rebuilds_ = 0;
+  double half_step_per_mass_ = 0, furthest_ = 0;
+  bool lists_there_ = false;  // a resumed run has them before it starts
+  PhaseTimes times_;
+};
+
+}  // namespace md

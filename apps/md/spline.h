@@ -1,0 +1,42 @@
+// A function tabulated at equal distances, as cubics between the points: values as given, slopes from five points (three
+// and two at the ends), the interpolation that EAM tables are made for.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace md {
+
+class Spline {
+ public:
+  struct Value {
+    double value, slope;
+  };
+
+  Spline() = default;
+  // values[k] at k * spacing; four points at least.
+  Spline(std::span<const double> values, double spacing);
+
+  // Beyond the last point: what the last cubic has there.
+  [[nodiscard]] Value at(double x) const {
+    const double scaled = x * per_spacing_;
+    std::size_t k = scaled > 0 ? static_cast<std::size_t>(scaled) : 0;
+    k = k < cubics_.size() ? k : cubics_.size() - 1;
+    double p = scaled - static_cast<double>(k);
+    p = p < 1 ? p : 1;
+    const Cubic& c = cubics_[k];
+    return {((c.c3 * p + c.c2) * p + c.c1) * p + c.c0, ((3 * c.c3 * p + 2 * c.c2) * p + c.c1) * per_spacing_};
+  }
+  [[nodiscard]] double last() const { return static_cast<double>(cubics_.size()) / per_spacing_; }
+
+ private:
+  struct Cubic {
+    double c0, c1, c2, c3;
+  };
+  std::vector<Cubic> cubics_;
+  double per_spacing_ = 1;
+};
+
+}  // namespace md

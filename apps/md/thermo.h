@@ -1,0 +1,25 @@
+// Temperature, potential energy per atom and pressure of all atoms, and the row they are printed in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "md/atoms.h"
+#include "md/kernels.h"
+#include "md/ranks.h"
+#include "md/units.h"
+
+namespace md {
+
+struct Thermo {
+  double temperature = 0, energy = 0, pressure = 0;
+  double kinetic = 0;  // energy per atom
+};
+
+Thermo measure(const Atoms& atoms, const PairSums& own_pairs, double mass, const Units& units, double volume,
+               std::int64_t atoms_in_all, Ranks& ranks);
+
+// "step T U P time", seven significant digits.
+std::string row_of(std::int64_t step, const Thermo& thermo, double seconds);
+
+}  // namespace md

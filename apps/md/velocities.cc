@@ -1,0 +1,42 @@
+#include "md/velocities.h"
+
+#include <cmath>
+
+namespace md {
+
+double ParkMiller::draw() {
+  state_ = state_ * 16807 % 2147483647;
+  return static_cast<double>(state_) * (1.0 / 2147483647);
+}
+
+std::array<double, 3> seeded_velocity(std::int32_t id) {
+  ParkMiller generator(id);
+  std::array<double, 3> velocity{};
+  for (double& component : velocity) {
+    for (int discarded = 0; discarded < 5; ++discarded) generator.draw();
+    component = generator.draw();
+  }
+  return velocity;
+}
+
+void set_temperature(double temperature, double energy_per_v2, std::int64_t atoms_in_all, Atoms& atoms, Ranks& ranks) {
+  std::array<double, 3> drift{};
+  for (std::size_t i = 0; i < atoms.own; ++i) {
+    for (std::size_t d = 0; d < 3; ++d) drift[d] += atoms.v[values * i + d];
+  }
+  ranks.sum(drift);
+  double squares = 0;
+  for (std::size_t i = 0; i < atoms.own; ++i) {
+    for (std::size_t d = 0; d < 3; ++d) {
+      double& component = atoms.v[values * i + d];
+      component -= drift[d] / static_cast<double>(atoms_in_all);
+      squares += component * component;
+    }
+  }
+  ranks.sum({&squares, 1});
+  const double now = squares * energy_per_v2 / static_cast<double>(3 * atoms_in_all - 3);
+  const double factor = now > 0 ? std::sqrt(temperature / now) : 0;
+  for (double& component : atoms.v) component *= factor;
+}
+
+}  // namespace md

@@ -1,0 +1,29 @@
+// Velocities that depend on an atom's id alone, so that they are the same however the box is divided.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "md/atoms.h"
+#include "md/ranks.h"
+
+namespace md {
+
+// Park and Miller's minimal standard generator (Comm. ACM 31, 1192 (1988)): 16807 s mod (2^31 - 1), as a fraction.
+class ParkMiller {
+ public:
+  explicit ParkMiller(std::int32_t seed) : state_(seed) {}
+  double draw();
+
+ private:
+  std::int64_t state_;
+};
+
+// Three components in (0, 1), five draws discarded before each: neighbouring seeds' first draws are related.
+std::array<double, 3> seeded_velocity(std::int32_t id);
+
+// Takes the drift out, then scales to `temperature`. `energy_per_v2` turns v^2 into the unit of temperature:
+// mass times (mass velocity^2 in energy) over Boltzmann's constant.
+void set_temperature(double temperature, double energy_per_v2, std::int64_t atoms_in_all, Atoms& atoms, Ranks& ranks);
+
+}  // namespace md
