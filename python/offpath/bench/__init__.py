@@ -134,6 +134,14 @@ def exchange_command(
     finish(report, json_path, check)
 
 
+@app.command("md")
+def md_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
+    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory."""
+    from . import md
+
+    finish(md.run(quick, make_console()), json_path, check)
+
+
 @app.command("sift")
 def sift_command(
     out: OutOption = Path("offpath-bench"),
