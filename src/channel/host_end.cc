@@ -109,7 +109,7 @@ bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexc
 void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
   // The agent's core has these lines; they come while the request is composed.
   __builtin_prefetch(memory_ + ChannelLayout::agent_line);
-  requests_.prefetch(payload_bytes);
+  if (!outside(payload_bytes)) [[likely]] requests_.prefetch(payload_bytes);
 }
 
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
