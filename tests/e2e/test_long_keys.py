@@ -17,7 +17,6 @@ import pytest
 from agent_group import LINKS, PATIENCE_S, Group, joined_group
 from agent_process import agent, until
 from test_compute import HOSTILE, PARTICLES, configured, mean_of
-from test_compute import put as put_values
 
 LENGTHS = [255, 256, 65535, 65536]
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -165,7 +164,8 @@ def test_on_disk_and_in_snapshots(tmp_path: Path) -> None:
 def test_functions_over_objects_with_such_keys(tmp_path: Path) -> None:
     with agent(tmp_path, *configured(tmp_path)) as running, offpath.connect(running.ready["address"]) as session:
         pool, row, column = session.pool("local:/p"), key("r", 65536), key("c", 65536)
-        put_values(session, "local:/p", row, column, np.full(1000, 0.5, np.float32))
+        stream = session.stream("values", destination="native", pool="local:/p")
+        stream.send(np.full(1000, 0.5, np.float32), key=(row, column)).wait_stored(PATIENCE_S)
         assert mean_of(pool.compute("particles.mean", row, column)) == (1000, 0.5)
         result = key("R", 65536), key("C", 65536 - len(".mean"))
         pool.compute("particles.mean", row, column, result=result)
