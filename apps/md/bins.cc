@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "md/bad_input.h"
 
 namespace md {
 namespace {
@@ -81,13 +84,6 @@ void Bins::sort(Atoms& atoms, Array<std::int32_t>* moved_from) {
 }
 
 void Bins::note_positions(const Atoms& atoms) {
-  for (std::size_t d = 0; d < 3; ++d) {
-    own_position_[d].resize(atoms.own + 16);  // vectors are loaded whole
-    for (std::size_t i = 0; i < atoms.own; ++i) own_position_[d][i] = atoms.x[values * i + d];
-    for (std::size_t i = atoms.own; i < atoms.own + 16; ++i) own_position_[d][i] = 0;
-    ghost_position_[d].resize(atoms.ghosts + 16);
-    for (std::size_t i = 0; i < atoms.ghosts + 16; ++i) ghost_position_[d][i] = 0;
-  }
   ghost_index_.resize(atoms.ghosts + 16);
   std::fill(ghost_index_.begin(), ghost_index_.end(), 0);
   ghost_first_.resize(cells_ + 1);
@@ -98,13 +94,82 @@ void Bins::note_positions(const Atoms& atoms) {
     ++ghost_first_[bin_[g]];
   }
   add_up(ghost_first_);
-  for (std::size_t g = 0; g < atoms.ghosts; ++g) {
-    const std::uint32_t at = ghost_first_[bin_[g]]++;
-    ghost_index_[at] = static_cast<std::int32_t>(atoms.own + g);
-    for (std::size_t d = 0; d < 3; ++d) ghost_position_[d][at] = atoms.x[values * (atoms.own + g) + d];
-  }
+  for (std::size_t g = 0; g < atoms.ghosts; ++g) ghost_index_[ghost_first_[bin_[g]]++] = static_cast<std::int32_t>(atoms.own + g);
   for (std::size_t bin = cells_; bin > 0; --bin) ghost_first_[bin] = ghost_first_[bin - 1];
   ghost_first_[0] = 0;
+  refresh_positions(atoms.x.data(), atoms.own, atoms.ghosts);
+}
+
+void Bins::refresh_positions(const double* x, std::size_t own, std::size_t ghosts) {
+  constexpr std::size_t spare = 16;  // vectors are loaded whole
+  for (std::size_t d = 0; d < 3; ++d) {
+    own_position_[d].resize(own + spare);
+    ghost_position_[d].resize(ghosts + spare);
+    double* to = own_position_[d].data();
+    for (std::size_t i = 0; i < own; ++i) to[i] = x[values * i + d];
+    for (std::size_t g = 0; g < ghosts; ++g) {
+      ghost_position_[d][g] = x[values * static_cast<std::size_t>(ghost_index_[g]) + d];
+    }
+    std::fill_n(to + own, spare, 0);
+    std::fill_n(ghost_position_[d].begin() + ghosts, spare, 0);
+  }
+}
+
+void Bins::flatten(std::size_t own, Array<std::uint32_t>& flat) const {
+  flat.resize(0);
+  for (const int count : counts_) flat.append(static_cast<std::uint32_t>(count));
+  const std::size_t ghosts = ghost_index_.size() - 16;
+  flat.append(static_cast<std::uint32_t>(own));
+  flat.append(static_cast<std::uint32_t>(ghosts));
+  const auto add = [&flat](const std::uint32_t* from, std::size_t count) {
+    const std::size_t before = flat.size();
+    flat.resize(before + count);
+    std::memcpy(flat.data() + before, from, 4 * count);
+  };
+  add(own_first_.data(), cells_ + 1);
+  add(ghost_first_.data(), cells_ + 1);
+  add(reinterpret_cast<const std::uint32_t*>(ghost_index_.data()), ghosts);
+}
+
+Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t own, std::size_t ghosts) {
+  Bins bins;
+  constexpr std::size_t head = 5;
+  if (words < head || flat[3] != own || flat[4] != ghosts) throw BadInput("bins of other atoms");
+  bins.cells_ = 1;
+  for (std::size_t d = 0; d < 3; ++d) {
+    if (flat[d] < 2 * reach + 1 || flat[d] > 4096) throw BadInput("a grid of bins with a side of " + std::to_string(flat[d]));
+    bins.counts_[d] = static_cast<int>(flat[d]);
+    bins.cells_ *= flat[d];
+  }
+  if (words != head + 2 * (bins.cells_ + 1) + ghosts) throw BadInput("bins cut short");
+  const auto take = [&](Array<std::uint32_t>& to, const std::uint32_t* from, std::size_t last) {
+    to.resize(bins.cells_ + 1);
+    std::memcpy(to.data(), from, 4 * to.size());
+    for (std::size_t bin = 0; bin < bins.cells_; ++bin) {
+      if (to[bin] > to[bin + 1]) throw BadInput("bins out of order");
+    }
+    if (to[bins.cells_] != last) throw BadInput("bins that do not hold all atoms");
+  };
+  take(bins.own_first_, flat + head, own);
+  take(bins.ghost_first_, flat + head + bins.cells_ + 1, ghosts);
+  // Rows reach two bins beyond their middle: the outer bins may hold ghosts only.
+  for (std::size_t bin = 0; bin < bins.cells_; ++bin) {
+    if (bins.own_first_[bin] == bins.own_first_[bin + 1]) continue;
+    std::size_t rest = bin;
+    for (std::size_t d = 0; d < 3; ++d) {
+      const auto count = static_cast<std::size_t>(bins.counts_[d]), at = rest % count;
+      if (at < reach || at + reach >= count) throw BadInput("own atoms in an outer bin");
+      rest /= count;
+    }
+  }
+  bins.ghost_index_.resize(ghosts + 16);
+  std::fill(bins.ghost_index_.begin(), bins.ghost_index_.end(), 0);
+  const std::uint32_t* index = flat + head + 2 * (bins.cells_ + 1);
+  for (std::size_t g = 0; g < ghosts; ++g) {
+    if (index[g] < own || index[g] >= own + ghosts) throw BadInput("a ghost that is none");
+    bins.ghost_index_[g] = static_cast<std::int32_t>(index[g]);
+  }
+  return bins;
 }
 
 int Bins::rows_around(std::size_t bin, Rows& rows) const {

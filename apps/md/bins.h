@@ -27,6 +27,13 @@ class Bins {
   // Takes note of all positions as they are now: of own atoms in their order, of ghosts in the order of their bins.
   void note_positions(const Atoms& atoms);
 
+  // New positions of the same atoms in the same bins: atoms may have gone as far as `Bins` was made wider than its cut.
+  void refresh_positions(const double* x, std::size_t own, std::size_t ghosts);
+
+  // Everything but the positions, as one array, and from such an array. Throws BadInput where it is not one.
+  void flatten(std::size_t own, Array<std::uint32_t>& flat) const;
+  static Bins from_flat(const std::uint32_t* flat, std::size_t words, std::size_t own, std::size_t ghosts);
+
   [[nodiscard]] std::size_t count() const { return cells_; }
   [[nodiscard]] std::uint32_t first_of(std::size_t bin) const { return own_first_[bin]; }
   // The rows around one bin that has own atoms; those without any atom are left out. Returns how many.
@@ -38,6 +45,7 @@ class Bins {
   [[nodiscard]] const Array<std::int32_t>& ghost_index() const { return ghost_index_; }
 
  private:
+  Bins() = default;
   [[nodiscard]] std::uint32_t bin_of(const double* x) const;
 
   std::array<double, 3> low_{}, per_length_{};

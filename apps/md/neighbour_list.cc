@@ -55,6 +55,7 @@ void build_list(const Bins& bins, std::size_t own, double cut, bool half, int th
   list.blocks.resize(static_cast<std::size_t>(threads));
   in_blocks(threads, own, [&](int block, std::size_t first, std::size_t last) {
     NeighbourBlock& one = list.blocks[static_cast<std::size_t>(block)];
+    one.borrowed.reset();
     one.first = first;
     one.last = last;
     one.neighbours.resize(0);

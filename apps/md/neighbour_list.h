@@ -8,6 +8,7 @@
 //   | mutual neighbours of i    | other neighbours of i           |
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "md/bins.h"
@@ -21,7 +22,13 @@ struct NeighbourBlock {
   Array<std::int32_t> mutual;
   Array<std::int32_t> neighbours;
 
-  [[nodiscard]] PairList view() const { return {first, last, begin.data(), mutual.data(), neighbours.data()}; }
+  // Lists that somebody else made, where they made them: these are used instead.
+  std::optional<PairList> borrowed;
+
+  [[nodiscard]] PairList view() const {
+    if (borrowed) return *borrowed;
+    return {first, last, begin.data(), mutual.data(), neighbours.data()};
+  }
 };
 
 struct NeighbourList {

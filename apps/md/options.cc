@@ -72,6 +72,9 @@ std::vector<Option> make_options() {
     s.precision = g.first_of("double", "mixed") ? Precision::whole : Precision::mixed;
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
+  add({"--offload"}, "none | force | list: what the agent at OFFPATH_AGENT computes", [](const Given& g, Settings& s) {
+    s.offload = g.value == "force" ? Offload::force : g.first_of("none", "list") ? Offload::none : Offload::list;
+  });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
   add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them", [](const Given& g, Settings& s) { s.dump_file = g.value; });
   add({"--dump_every"}, "STEPS between these", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "md/agent_coworker.h"
 #include "md/bad_input.h"
 #include "md/dump.h"
 #include "md/handover.h"
@@ -16,7 +17,11 @@ namespace {
 
 class Run {
  public:
-  Run(const Settings& settings, Ranks& ranks) : settings_(settings), ranks_(ranks), simulation_(settings, ranks) {
+  Run(const Settings& settings, Ranks& ranks)
+      : settings_(settings),
+        ranks_(ranks),
+        simulation_(settings, ranks,
+                    settings.offload == Offload::none ? nullptr : make_agent_coworker(ranks.rank(), ranks.count())) {
     const bool resumed = !settings.resume_file.empty();
     const bool writes = ranks.rank() == 0;
     if (writes && !settings.xyz_file.empty()) xyz_.emplace(settings.xyz_file, DumpFile::Format::xyz, resumed);
@@ -104,8 +109,17 @@ class Run {
     std::printf("# seconds: total %.6f force %.6f neighbour %.6f sort %.6f communicate %.6f integrate %.6f other %.6f\n", seconds_,
                 t.force, t.neighbour, t.sort, t.communicate, t.integrate, other);
     std::printf("# %.0f atom-steps/s\n", rate);
+    if (settings_.offload != Offload::none) {
+      std::printf("# by the agent: %" PRId64 " lists, forces of %" PRId64 " steps\n", simulation_.lists_by_coworker(),
+                  simulation_.forces_by_coworker());
+    }
+    if (!simulation_.coworker_lost().empty()) {
+      std::fprintf(stderr, "offpath-md: warning: went on without the agent: %s\n", simulation_.coworker_lost().c_str());
+    }
     const Settings& s = simulation_.settings();
-    if (2 * furthest > s.skin) {
+    // A list whose end is looked for in every step ends before anything is missed.
+    const bool watched = s.trigger == Trigger::displacement && s.interval == 1;
+    if (!watched && 2 * furthest > s.skin) {
       std::fprintf(stderr, "offpath-md: warning: an atom went %.3g between two lists, more than half the skin of %g: pairs may have been "
                    "missed. A skin of %.2g or an interval shorter than %" PRId64 " would do\n", furthest, s.skin, 2 * furthest, s.interval);
     }
@@ -122,10 +136,12 @@ class Run {
                  "{\"atoms\": %" PRId64 ", \"steps\": %" PRId64 ", \"seconds\": %.9g, \"atom_steps_per_s\": %.9g,\n"
                  " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
                  " \"rebuilds\": %" PRId64 ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
-                 " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\"}\n",
+                 " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
+                 " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 "}\n",
                  simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
                  t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
-                 simulation_.list().bytes(), std::string(simulation_.kernels()).c_str());
+                 simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(),
+                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker());
     if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
   }
 

