@@ -52,7 +52,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     if reason := why_not() or make_base():
         pytest.skip(reason)
     packages = sorted(DEBIAN.glob("*.deb"))
-    assert [package.name.split("_")[0] for package in packages] == ["liboffpath-dev", "liboffpath0", "offpath-agent", "offpath-sampler"]
+    names = [package.name.split("_")[0] for package in packages]
+    assert names == ["liboffpath-dev", "liboffpath0", "offpath-agent", "offpath-sampler"]
     folder = tmp_path_factory.mktemp("debian")
     container = Container(folder)
     for place in ("first", "later", "programs"):
@@ -123,7 +124,8 @@ def test_the_sampler_starts_when_it_has_a_key(machine: Container) -> None:
     assert machine.run("sh", "-c", f"systemctl is-active {unit} || true") == "inactive"
     machine.run("sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 > /etc/offpath/sampler.key")
     machine.run("systemctl", "start", unit)
-    machine.until(f"journalctl --no-pager --unit={unit} | grep -q 'listening at port 7480'", f"journalctl --unit={unit}")
+    log = f"journalctl --no-pager --unit={unit}"
+    machine.until(f"{log} | grep -q 'listening at port 7480'", log)
     pid = machine.run("systemctl", "show", "--property=MainPID", "--value", unit)
     assert machine.run("stat", "--format=%U", f"/proc/{pid}") == unit
     machine.run("systemctl", "reload", unit)
