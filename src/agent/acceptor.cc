@@ -7,7 +7,7 @@
 
 #include "agent/json.h"
 #include "base/log.h"
-#include "link/work.h"
+#include "link/job_labels.h"
 
 namespace offpath::agent {
 
@@ -146,7 +146,7 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
   }
   const wire::Hello hello = at->state.hello();
   mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
-  client.work = link::work_of(local ? at->state.pid() : 0, hello.work);
+  client.job_labels = link::job_labels_of(local ? at->state.pid() : 0, hello.job_labels);
   if (at->state.knows_an_old_key_only()) {
     log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file", client.program,
         client.pid);

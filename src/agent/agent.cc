@@ -315,7 +315,7 @@ void Agent::publish(TimeNs now) {
   for (const exchange::Gauges::Set* set : dispatcher_->gauges().sets()) {
     Sampled& gauges = status->sampled.emplace_back(sampled_of(*set, now));
     const auto at = std::ranges::find(status->channels, set->channel, &Dispatcher::ChannelStatus::number);
-    if (at != status->channels.end()) gauges.work = at->client.work;
+    if (at != status->channels.end()) gauges.job_labels = at->client.job_labels;
   }
   board_->publish(std::move(status), monotonic_ns());
 }

@@ -68,9 +68,9 @@ DispatcherOptions with_limits(DispatcherOptions options) {
   return options;
 }
 
-std::string job_text(const wire::Work& work) {
-  if (work.job.empty()) return {};
-  return printable(", job " + work.job + (work.step.empty() ? "" : "." + work.step));
+std::string job_text(const wire::JobLabels& labels) {
+  if (labels.job.empty()) return {};
+  return printable(", job " + labels.job + (labels.step.empty() ? "" : "." + labels.step));
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid, client.user,
-      job_text(client.work), added.traits().name, added.traits().reason);
+      job_text(client.job_labels), added.traits().name, added.traits().reason);
   if (on_added) on_added(added);
   members_.at(number).end->poll(now);
   carry_out(now);

@@ -56,7 +56,7 @@ TEST(Families, WhatBelongsToAJobSaysSo) {
   gauges.way = Sampled::Way::gauges;
   gauges.producer = "solver";
   gauges.where = "md, channel 3";
-  gauges.work = {"17", "0", "/slurm/job_17/step_0"};
+  gauges.job_labels = {"17", "0", "/slurm/job_17/step_0"};
   gauges.schema = {"", {{"residual", exchange::FieldType::f64, exchange::FieldKind::gauge, "", ""}}};
   gauges.sample.values.reset(1);
   gauges.sample.values.set(0, 0.5);
@@ -65,8 +65,8 @@ TEST(Families, WhatBelongsToAJobSaysSo) {
   for (const char* step : {"0", "0", "1", ""}) {
     Dispatcher::ChannelStatus& channel = status.channels.emplace_back();
     channel.client.program = "md";
-    channel.client.work.job = "17";
-    channel.client.work.step = step;
+    channel.client.job_labels.job = "17";
+    channel.client.job_labels.step = step;
     channel.counters.bytes_pulled = 4096;
   }
   status.channels.emplace_back().client.program = "of no job";

@@ -143,9 +143,9 @@ void add_jobs(Families& families, const AgentStatus& status) {
   };
   std::map<std::pair<std::string, std::string>, Sum> sums;
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
-    const wire::Work& work = channel.client.work;
-    if (work.job.empty()) continue;
-    Sum& sum = sums[{printable(work.job), printable(work.step)}];
+    const wire::JobLabels& labels = channel.client.job_labels;
+    if (labels.job.empty()) continue;
+    Sum& sum = sums[{printable(labels.job), printable(labels.step)}];
     ++sum.programs;
     sum.pulled += channel.counters.bytes_pulled;
   }

@@ -14,7 +14,7 @@ namespace offpath::agent {
 struct Sampled {
   enum class Way { host, own, gauges } way = Way::host;
   std::string producer, where;  // where: an address; the program's name and channel
-  wire::Work work{};            // of gauges: what their program is part of
+  wire::JobLabels job_labels{};  // of gauges: what their program is part of
   exchange::Schema schema{};    // no fields: not known yet
   exchange::Sample sample{};
   bool fresh = false;           // else the values are too old to be shown

@@ -15,7 +15,7 @@ double seconds(std::uint64_t ns) { return static_cast<double>(ns) / second_ns; }
 Families::Labels labels_of(const Sampled& sampled) {
   Families::Labels labels{{"host", printable(sampled.producer)}};
   if (sampled.way == Sampled::Way::gauges) labels.emplace_back("program", printable(sampled.where));
-  for (const auto& [label, value] : {std::pair("job", &sampled.work.job), std::pair("step", &sampled.work.step), std::pair("cgroup", &sampled.work.cgroup)})
+  for (const auto& [label, value] : {std::pair("job", &sampled.job_labels.job), std::pair("step", &sampled.job_labels.step), std::pair("cgroup", &sampled.job_labels.cgroup)})
     if (!value->empty()) labels.emplace_back(label, printable(*value));
   return labels;
 }

@@ -88,10 +88,10 @@ void write_services(Json& json, const AgentStatus& status) {
 }
 
 // What a program is part of, where it is part of anything.
-void write_work(Json& json, const wire::Work& work) {
-  if (!work.job.empty()) json.member("job", work.job);
-  if (!work.step.empty()) json.member("step", work.step);
-  if (!work.cgroup.empty()) json.member("cgroup", work.cgroup);
+void write_job_labels(Json& json, const wire::JobLabels& labels) {
+  if (!labels.job.empty()) json.member("job", labels.job);
+  if (!labels.step.empty()) json.member("step", labels.step);
+  if (!labels.cgroup.empty()) json.member("cgroup", labels.cgroup);
 }
 
 void write_channels(Json& json, const AgentStatus& status) {
@@ -100,7 +100,7 @@ void write_channels(Json& json, const AgentStatus& status) {
     const channel::AgentEndCounters& counters = channel.counters;
     json.begin_object().member("number", channel.number).member("program", channel.client.program);
     json.member("user", channel.client.user).member("pid", channel.client.pid);
-    write_work(json, channel.client.work);
+    write_job_labels(json, channel.client.job_labels);
     json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
     json.member("staged", channel.traits.staged)
         .member("reason", channel.traits.reason)
@@ -148,7 +148,7 @@ void write_sampled(Json& json, const AgentStatus& status) {
   json.key("sampled").begin_list();
   for (const Sampled& each : status.sampled) {
     json.begin_object().member("name", each.producer).member("way", way_name(each.way)).member("where", each.where);
-    write_work(json, each.work);
+    write_job_labels(json, each.job_labels);
     json.member("fresh", each.fresh).member("age_s", seconds(each.age_ns)).member("trouble", each.trouble);
     json.member("samples", each.samples).member("failed", each.failed).member("wait_s", seconds(static_cast<std::int64_t>(each.wait_ns)));
     json.member("cpu_s", seconds(static_cast<std::int64_t>(each.host_cpu_ns))).member("missing", each.missing);

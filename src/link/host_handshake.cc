@@ -7,7 +7,7 @@
 #include "link/local_host_link.h"
 #include "link/sealed_memory.h"
 #include "link/tcp_host_link.h"
-#include "link/work.h"
+#include "link/job_labels.h"
 
 namespace offpath::link {
 
@@ -39,7 +39,7 @@ wire::Hello hello_of(const HostOptions& options) {
   hello.force_staging = options.force_staging;
   hello.pid = getpid();
   hello.name = options.name;
-  hello.work = own_work();
+  hello.job_labels = own_job_labels();
   return hello;
 }
 

@@ -71,7 +71,7 @@ struct Client {
   std::string program;
   uid_t user = 0;
   std::int64_t pid = 0;
-  wire::Work work{};  // what it is part of: labels
+  wire::JobLabels job_labels{};  // what it is part of: labels
 };
 
 class Mover {

@@ -16,9 +16,9 @@ void fields(auto& way, Is<Hello> auto& m) {
   way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging, m.probe_address,
       m.probe_value, m.pid, m.nonce);
   way.text(m.name, name_bytes_max, "the name");
-  way.text(m.work.job, job_bytes_max, "the job");
-  way.text(m.work.step, job_bytes_max, "the step");
-  way.text(m.work.cgroup, cgroup_bytes_max, "the cgroup");
+  way.text(m.job_labels.job, job_bytes_max, "the job");
+  way.text(m.job_labels.step, job_bytes_max, "the step");
+  way.text(m.job_labels.cgroup, cgroup_bytes_max, "the cgroup");
 }
 
 void fields(auto& way, Is<Welcome> auto& m) {

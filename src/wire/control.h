@@ -69,9 +69,9 @@ inline constexpr std::size_t proof_bytes = 32;  // HMAC-SHA256
 using Nonce = std::array<std::byte, nonce_bytes>;
 using Proof = std::array<std::byte, proof_bytes>;
 
-// What a program is part of, for labels (link/work.h). Each is empty where there is none.
+// What a program is part of, for labels (link/job_labels.h). Each is empty where there is none.
 inline constexpr std::size_t job_bytes_max = 63, cgroup_bytes_max = 1023;
-struct Work {
+struct JobLabels {
   std::string job, step;  // Slurm's
   std::string cgroup;     // its path
 };
@@ -87,7 +87,7 @@ struct Hello {
   std::int64_t pid = 0;  // as the host sees itself; only shown
   Nonce nonce{};
   std::string name;  // at most 255 bytes
-  Work work{};       // as the program sees it
+  JobLabels job_labels{};  // as the program sees it
 };
 
 // Between machines: after how long without an answer each side takes the other for gone.

@@ -33,7 +33,7 @@ TEST(Control, HelloComesBack) {
   hello.pid = 4711;
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
-  hello.work = {"17", "batch", "/slurm/job_17/step_batch"};
+  hello.job_labels = {"17", "batch", "/slurm/job_17/step_batch"};
   const auto back = decode_hello(encoded(hello));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->layout.request_slots, 128u);
@@ -45,15 +45,15 @@ TEST(Control, HelloComesBack) {
   EXPECT_EQ(back->pid, 4711);
   EXPECT_EQ(back->nonce, hello.nonce);
   EXPECT_EQ(back->name, "simulation");
-  EXPECT_EQ(back->work.job, "17");
-  EXPECT_EQ(back->work.step, "batch");
-  EXPECT_EQ(back->work.cgroup, "/slurm/job_17/step_batch");
+  EXPECT_EQ(back->job_labels.job, "17");
+  EXPECT_EQ(back->job_labels.step, "batch");
+  EXPECT_EQ(back->job_labels.cgroup, "/slurm/job_17/step_batch");
   expect_exact_length(encoded(hello), decode_hello);
 
   hello.name = std::string(256, 'n');
   EXPECT_EQ(decode_hello(encoded(hello)).error().message, "hello: the name has 256 bytes, at most 255 are allowed");
   hello.name.clear();
-  hello.work.job = std::string(job_bytes_max + 1, '1');
+  hello.job_labels.job = std::string(job_bytes_max + 1, '1');
   EXPECT_EQ(decode_hello(encoded(hello)).error().message, "hello: the job has 64 bytes, at most 63 are allowed");
 }
 

@@ -103,7 +103,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   hello.pid = 4711;
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
-  hello.work = {"17", "batch", "/slurm/job_17/step_batch"};
+  hello.job_labels = {"17", "batch", "/slurm/job_17/step_batch"};
   EXPECT_EQ(checksum_of(hello), 0x8262dad1u);
   Welcome welcome;
   welcome.direct = 1;

@@ -11,12 +11,12 @@
 namespace offpath::link {
 
 // Of the text of /proc/PID/cgroup, versions 1 and 2: Slurm's directories are .../slurm.../job_JOB/step_STEP/...
-[[nodiscard]] wire::Work parse_cgroups(std::string_view text);
+[[nodiscard]] wire::JobLabels parse_cgroups(std::string_view text);
 
 // Of this process: by SLURM_JOB_ID and SLURM_STEP_ID of its environment, and /proc/self/cgroup.
-[[nodiscard]] wire::Work own_work();
+[[nodiscard]] wire::JobLabels own_job_labels();
 
 // Of a process of this machine (0: of another one), that says `said` of itself.
-[[nodiscard]] wire::Work work_of(pid_t pid, wire::Work said);
+[[nodiscard]] wire::JobLabels job_labels_of(pid_t pid, wire::JobLabels said);
 
 }  // namespace offpath::link

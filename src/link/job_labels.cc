@@ -1,4 +1,4 @@
-#include "link/work.h"
+#include "link/job_labels.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -26,20 +26,20 @@ std::string_view next_part(std::string_view& rest, char separator) {
 std::string shown(std::string_view text, std::size_t bytes_max) { return text.size() <= bytes_max ? std::string(text) : std::string(); }
 
 // Directories named job_... that are not below one of Slurm's are something else.
-wire::Work work_of_path(std::string_view path) {
-  wire::Work work;
-  work.cgroup = shown(path, wire::cgroup_bytes_max);
+wire::JobLabels labels_of_path(std::string_view path) {
+  wire::JobLabels labels;
+  labels.cgroup = shown(path, wire::cgroup_bytes_max);
   bool is_slurm = false;
   while (!path.empty()) {
     const std::string_view part = next_part(path, '/');
     if (part.find("slurm") != std::string_view::npos) is_slurm = true;
-    else if (is_slurm && work.job.empty() && part.starts_with("job_")) work.job = shown(part.substr(4), wire::job_bytes_max);
-    else if (!work.job.empty() && work.step.empty() && part.starts_with("step_")) work.step = shown(part.substr(5), wire::job_bytes_max);
+    else if (is_slurm && labels.job.empty() && part.starts_with("job_")) labels.job = shown(part.substr(4), wire::job_bytes_max);
+    else if (!labels.job.empty() && labels.step.empty() && part.starts_with("step_")) labels.step = shown(part.substr(5), wire::job_bytes_max);
   }
-  return work;
+  return labels;
 }
 
-wire::Work work_of_file(const std::string& path) {
+wire::JobLabels labels_of_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 4096> some{};
@@ -55,8 +55,8 @@ std::string environment(const char* name) {
 
 }  // namespace
 
-wire::Work parse_cgroups(std::string_view text) {
-  wire::Work found;
+wire::JobLabels parse_cgroups(std::string_view text) {
+  wire::JobLabels found;
   while (!text.empty()) {
     std::string_view line = next_part(text, '\n');
     const bool is_unified = line.starts_with("0::");
@@ -64,21 +64,21 @@ wire::Work parse_cgroups(std::string_view text) {
     (void)next_part(line, ':');
     if (line.ends_with(" (deleted)")) line.remove_suffix(10);
     if (!line.starts_with('/') || line == "/") continue;
-    wire::Work work = work_of_path(line);
-    if (!work.job.empty()) return work;
-    if (found.cgroup.empty() || is_unified) found = std::move(work);  // of version 1: the first controller's
+    wire::JobLabels labels = labels_of_path(line);
+    if (!labels.job.empty()) return labels;
+    if (found.cgroup.empty() || is_unified) found = std::move(labels);  // of version 1: the first controller's
   }
   return found;
 }
 
-wire::Work own_work() {
-  wire::Work said{environment("SLURM_JOB_ID"), environment("SLURM_STEP_ID"), {}};
-  return work_of(getpid(), std::move(said));
+wire::JobLabels own_job_labels() {
+  wire::JobLabels said{environment("SLURM_JOB_ID"), environment("SLURM_STEP_ID"), {}};
+  return job_labels_of(getpid(), std::move(said));
 }
 
-wire::Work work_of(pid_t pid, wire::Work said) {
+wire::JobLabels job_labels_of(pid_t pid, wire::JobLabels said) {
   if (pid == 0) return said;
-  wire::Work seen = work_of_file(fmt::format("/proc/{}/cgroup", pid));
+  wire::JobLabels seen = labels_of_file(fmt::format("/proc/{}/cgroup", pid));
   if (!seen.cgroup.empty()) said.cgroup = std::move(seen.cgroup);
   if (!seen.job.empty()) {
     said.job = std::move(seen.job);
