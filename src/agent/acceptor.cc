@@ -147,6 +147,7 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
   const wire::Hello hello = at->state.hello();
   mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
   client.job_labels = link::job_labels_of(local ? at->state.pid() : 0, hello.job_labels);
+  for (std::string* each : {&client.job_labels.job, &client.job_labels.step, &client.job_labels.cgroup}) *each = printable(*each);
   if (at->state.knows_an_old_key_only()) {
     log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file", client.program,
         client.pid);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/json.h"
 #include "base/log.h"
 
 namespace offpath::agent {
@@ -70,7 +69,7 @@ DispatcherOptions with_limits(DispatcherOptions options) {
 
 std::string job_text(const wire::JobLabels& labels) {
   if (labels.job.empty()) return {};
-  return printable(", job " + labels.job + (labels.step.empty() ? "" : "." + labels.step));
+  return ", job " + labels.job + (labels.step.empty() ? "" : "." + labels.step);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void add_jobs(Families& families, const AgentStatus& status) {
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     const wire::JobLabels& labels = channel.client.job_labels;
     if (labels.job.empty()) continue;
-    Sum& sum = sums[{printable(labels.job), printable(labels.step)}];
+    Sum& sum = sums[{labels.job, labels.step}];
     ++sum.programs;
     sum.pulled += channel.counters.bytes_pulled;
   }

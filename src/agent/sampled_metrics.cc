@@ -16,7 +16,7 @@ Families::Labels labels_of(const Sampled& sampled) {
   Families::Labels labels{{"host", printable(sampled.producer)}};
   if (sampled.way == Sampled::Way::gauges) labels.emplace_back("program", printable(sampled.where));
   for (const auto& [label, value] : {std::pair("job", &sampled.job_labels.job), std::pair("step", &sampled.job_labels.step), std::pair("cgroup", &sampled.job_labels.cgroup)})
-    if (!value->empty()) labels.emplace_back(label, printable(*value));
+    if (!value->empty()) labels.emplace_back(label, *value);
   return labels;
 }
 
