@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
 # The package of a build directory, if one is named; programs that tests start find it too.
 if (build := os.environ.get("OFFPATH_BUILD_DIR")) and (Path(build) / "python/offpath").exists():
     package = str(Path(build) / "python")

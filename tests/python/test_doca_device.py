@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine_files import CARD, HOST, UNLIMITED, write
 from offpath import doca_device, doctor
-from test_rdma_device import CARD, HOST, UNLIMITED, write
 
 LIBRARIES = {f"opt/mellanox/doca/lib/aarch64-linux-gnu/{name}": "" for name in doca_device.LIBRARIES}
 
