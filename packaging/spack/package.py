@@ -51,7 +51,7 @@ class Offpath(CMakePackage):
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame", "src/host"]
         if agent:
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
-                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/host",
+                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/host",
                        "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess
+from agent_process import AgentProcess, until
 from agent_process import agent as start_agent
 from agent_process import find_program as find_agent
 from offpath.bench.programs import ProgramError, find_program
@@ -143,7 +143,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     copy = shutil.copy(plugin, tmp_path)  # in a folder which nobody else can write to
     settings = tmp_path / "agent.toml"
     settings.write_text(f'[[plugin]]\nname = "md"\npath = "{copy}"\n')
-    with start_agent(tmp_path, "--config", str(settings), http=False) as process:
+    with start_agent(tmp_path, "--config", str(settings)) as process:
         yield process
 
 
@@ -166,11 +166,11 @@ def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.M
 @pytest.mark.parametrize("mode", ["list", "force"])
 def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
-    options = ["-s", "10", "-n", "1000", "--every", "5", "--offload", mode]
+    options = ["-s", "10", "-n", "5000", "--every", "5", "--offload", mode]
     running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    assert until(lambda: agent.status()["tasks"]["done"] >= 2, 60)
     agent.process.kill()
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
     assert "went on without the agent" in err
-    assert "\n1000 " in out
+    assert "\n5000 " in out
