@@ -1,0 +1,141 @@
+// A connection with an agent, and what is asked over it: objects of pools, gauges.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef OFFPATH_CHANNEL_HPP
+#define OFFPATH_CHANNEL_HPP
+
+#include <offpath/gauges.hpp>
+#include <offpath/handle.hpp>
+#include <offpath/objects.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace offpath {
+
+struct ConnectOptions {
+  std::string name{};         // what the agent calls this program; empty: the program's own name
+  std::string key_file{};     // empty: OFFPATH_KEY_FILE
+  std::string tls_ca_file{};  // empty: OFFPATH_TLS_CA_FILE
+  Wait wait{std::chrono::seconds(5)};
+  std::uint32_t request_ring_slots = 0;
+  std::uint64_t staging_bytes_max = 0;
+  bool force_staging = false;
+};
+
+// One connection with an agent. Usable from several threads; a forked child opens its own.
+class Channel {
+ public:
+  // `address` empty: OFFPATH_AGENT.
+  explicit Channel(const std::string& address = {}, const ConnectOptions& options = {}) {
+    const auto text = [](const std::string& given) { return given.empty() ? nullptr : given.c_str(); };
+    ofp_connect_options c{};
+    c.struct_bytes = sizeof c;
+    c.name = text(options.name);
+    c.key_file = text(options.key_file);
+    c.tls_ca_file = text(options.tls_ca_file);
+    c.wait_ns = options.wait.count();
+    c.request_ring_slots = options.request_ring_slots;
+    c.staging_bytes_max = options.staging_bytes_max;
+    c.force_staging = options.force_staging ? 1 : 0;
+    ofp_channel* channel = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_connect(text(address), &c, &channel, error); });
+    channel_ = detail::SharedChannel(channel, ofp_close);
+  }
+  Channel(Channel&&) noexcept = default;
+  Channel& operator=(Channel&&) noexcept = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] ofp_channel* get() const noexcept { return channel_.get(); }
+  [[nodiscard]] ofp_channel_info info() const {
+    ofp_channel_info info{};
+    info.struct_bytes = sizeof info;
+    detail::call([&](ofp_error* error) { return ofp_channel_info_get(get(), &info, error); });
+    return info;
+  }
+  [[nodiscard]] int event_fd() const noexcept { return ofp_event_fd(get()); }
+  void poll() {
+    detail::call([&](ofp_error* error) { return ofp_poll(get(), error); });
+  }
+  struct Probe {
+    std::int64_t seen_ns, returned_ns;  // CLOCK_MONOTONIC
+  };
+  [[nodiscard]] Probe probe(Wait wait = std::chrono::seconds(1)) {
+    Probe probe{};
+    detail::call([&](ofp_error* error) { return ofp_probe(get(), wait.count(), &probe.seen_ns, &probe.returned_ns, error); });
+    return probe;
+  }
+
+  // The object, when it is there. Error::code() is OFP_NOT_FOUND (without waiting) or OFP_TIMEOUT.
+  [[nodiscard]] Frame get(const std::string& pool, const Key& key, Wait wait = Wait::zero()) {
+    ofp_frame* frame = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_get(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &frame, error);
+    });
+    return Frame(channel_, frame);
+  }
+  // `name` is of all together.
+  [[nodiscard]] Gauges gauges(const std::string& name, const std::vector<Gauge>& list) {
+    std::vector<ofp_gauge> converted;
+    for (const Gauge& each : list)
+      converted.push_back({each.name.c_str(), each.type.c_str(), each.kind.c_str(), each.unit.c_str(), each.description.c_str()});
+    ofp_gauges* gauges = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_gauges_open(get(), name.c_str(), converted.data(), static_cast<std::uint32_t>(converted.size()), &gauges, error);
+    });
+    return Gauges(channel_, gauges);
+  }
+  // Asks for it and returns at once. `wait` is how long it may take to come.
+  [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
+    ofp_want* want = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &want, error);
+    });
+    return Want(channel_, want);
+  }
+  // Objects whose keys match the patterns, in the order of storing.
+  [[nodiscard]] std::vector<Entry> list(const std::string& pool, const Key& patterns = {"*", "*"},
+                                        Wait wait = std::chrono::seconds(10)) {
+    ofp_listing* made = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_list(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &made, error);
+    });
+    const detail::Owned<ofp_listing> listing(made);
+    std::vector<Entry> entries;
+    for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
+      ofp_entry entry{};
+      (void)ofp_listing_entry(listing.get(), i, &entry);
+      entries.push_back({{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence});
+    }
+    return entries;
+  }
+  // Removes matching objects; returns how many.
+  std::uint64_t drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+    std::uint64_t dropped = 0;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_drop(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &dropped, error);
+    });
+    return dropped;
+  }
+  // Writes all objects to `fd` as one Arrow IPC stream; returns the bytes.
+  std::uint64_t write(const std::string& pool, int fd, Wait wait = forever) {
+    std::uint64_t written = 0;
+    detail::call([&](ofp_error* error) { return ofp_pool_write(get(), pool.c_str(), fd, wait.count(), &written, error); });
+    return written;
+  }
+
+ private:
+  friend class Range;
+  friend class Segment;
+  friend class Exchange;
+  friend class Tasks;
+  friend class Stream;
+  detail::SharedChannel channel_;
+};
+
+}  // namespace offpath
+
+#endif  // OFFPATH_CHANNEL_HPP
