@@ -154,7 +154,7 @@ Status Agent::join_parts() {
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
   make_group();
-  dispatcher_->serve_group(*group_, geteuid());
+  dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
   for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
   OFP_TRY(dispatcher_->recover(monotonic_ns()));
   loop_->add(*group_);

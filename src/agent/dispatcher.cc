@@ -158,7 +158,6 @@ bool Dispatcher::poll(TimeNs now) {
     carry_out(effects, Service::gauges);
     did = true;
   }
-  if (group_ != nullptr && !std::exchange(exchanges_told_, true)) tell_exchanges(now);
   if (exchanges_.next_deadline() <= now) {
     exchange::ServiceEffects effects;
     exchanges_.on_time(now, effects);
@@ -319,7 +318,7 @@ bool Dispatcher::is_member(const AgentEnd& channel) const {
   return group_ != nullptr && (user == owner_ || user == 0);
 }
 
-void Dispatcher::serve_group(group::Group& group, uid_t owner) {
+void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
   group_ = &group;
   owner_ = owner;
   const group::Identity& self = group.membership().self().id;
@@ -327,7 +326,8 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner) {
   sifts_.set_self(self.name, self.process);
   pools_.set_own_user(owner);
   exchanges_.set_self(self.name, owner);
-  group.on_change([this](const group::Change& change, TimeNs now) { on_change(change, now); });
+  group.on_change([this](const group::Change& change, TimeNs at) { on_change(change, at); });
+  tell_exchanges(now);  // before the first program asks for one
 }
 
 Status Dispatcher::make_pool(const std::string& name, uid_t user) {

@@ -65,7 +65,7 @@ class Dispatcher final : public channel::AgentEvents {
 
   // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
   // root's, are taken for members.
-  void serve_group(group::Group& group, uid_t owner);
+  void serve_group(group::Group& group, uid_t owner, TimeNs now);
   // As if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
@@ -196,7 +196,6 @@ class Dispatcher final : public channel::AgentEvents {
   std::uint64_t next_put_ = 1;
   CallFunctions functions_;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
-  bool exchanges_told_ = false;          // who is in the group
   std::uint64_t free_bytes_before_ = 0;  // at the last poll
 };
 

@@ -127,15 +127,24 @@ void Exchange::start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeE
 }
 
 void Exchange::on_local(const Record& record, TimeNs age_ns, TimeNs now, ExchangeEffects& effects) {
-  Peer& own = peers_[self_];
-  if (record.owner && record.bytes.size() <= options_.record_bytes) {
-    own.record = record;
-    own.has_value = true;
-    own.source_at = now - age_ns;
-  }
+  if (record.owner && record.bytes.size() <= options_.record_bytes) own_newest_ = {record, now - age_ns};
   if (!open_ || phase_ != Phase::local) return;
   local_there_ = true;
   advance(now, effects);
+}
+
+// What this round says of this member. A record that comes later is the next round's: others' views and figures do without it.
+void Exchange::say_own_record(TimeNs now) {
+  Peer& own = peers_[self_];
+  own.epoch = epoch_;
+  own.has_value = own_newest_.has_value();
+  if (own.has_value) {
+    own.record = own_newest_->record;
+    own.source_at = own_newest_->made_at;
+  } else {
+    ++counters_.without_value;
+    own.source_at = now;
+  }
 }
 
 void Exchange::advance(TimeNs now, ExchangeEffects& effects) {
@@ -150,12 +159,7 @@ bool Exchange::step(TimeNs now, ExchangeEffects& effects) {
   switch (phase_) {
     case Phase::local: {
       if (!local_there_ && !over) return false;
-      Peer& own = peers_[self_];
-      if (!own.has_value) {
-        ++counters_.without_value;
-        own.source_at = now;
-      }
-      own.epoch = epoch_;
+      say_own_record(now);
       leave_node(now, effects);
       return true;
     }

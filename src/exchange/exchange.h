@@ -142,6 +142,10 @@ class Exchange {
     std::uint64_t partial_epoch = 0;
     Reduced partial{};
   };
+  struct OwnRecord {
+    Record record;
+    TimeNs made_at;
+  };
   enum class Phase : std::uint8_t { local, up, across, down };
 
   [[nodiscard]] MemberIndex leader_of(NodeIndex node) const;
@@ -149,6 +153,7 @@ class Exchange {
   [[nodiscard]] TimeNs slot(std::uint32_t number) const noexcept;
   [[nodiscard]] std::uint32_t depth_of(NodeIndex node) const noexcept;
   void start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeEffects& effects);  // advance() is the caller's
+  void say_own_record(TimeNs now);
   void advance(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] bool step(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] TimeNs phase_deadline() const noexcept;
@@ -185,6 +190,7 @@ class Exchange {
   std::uint32_t slots_;
   bool waits_for_down_;
   std::optional<Grants> grants_;
+  std::optional<OwnRecord> own_newest_;  // which the owner gave; a round says what there was when it left its first phase
   std::vector<Peer> peers_;
   std::vector<Part> parts_;  // by node
   std::vector<std::byte> scratch_;

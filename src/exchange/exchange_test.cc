@@ -133,6 +133,29 @@ TEST(Exchange, AMemberThatPublishesNothingIsPresentWithoutAValue) {
   EXPECT_GT(members[2].exchange->counters().without_value, 0u);
 }
 
+TEST(Exchange, ARecordThatComesAfterItsRoundsFirstPhaseIsTheNextOnesForItsOwnMemberToo) {
+  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 4, 1);
+  members[3].publishes.reset();
+  auto record = std::make_shared<const std::vector<std::byte>>(8, std::byte{42});
+  std::uint64_t said_without = 0;  // the round whose first phase was over when the record came
+  members.run_until(members.now() + 100 * millisecond_ns, [&](TimeNs now) {
+    Exchange& exchange = *members[3].exchange;
+    if (exchange.counters().without_value == 0 || !exchange.is_open()) return true;
+    ExchangeEffects effects;
+    exchange.on_local({record, *record}, 0, now, effects);
+    EXPECT_TRUE(effects.sends.empty() && effects.views.empty());
+    said_without = exchange.epoch();
+    return false;
+  });
+  ASSERT_NE(said_without, 0u);
+  members.run_for(20 * millisecond_ns);
+  for (const ViewPtr& view : members[3].views) {
+    EXPECT_TRUE(view->entries[3].present);
+    EXPECT_EQ(view->entries[3].has_value, view->epoch > said_without) << view->epoch;
+  }
+  EXPECT_GT(newest(members, 3).epoch, said_without);
+}
+
 TEST(Exchange, RecordsOfAnySizeTravel) {
   LoopbackMembers members(options(), shape("neighbourhoods(2)"), 5, 1);
   const std::size_t sizes[] = {0, 8, 13, 4096, record_bytes_max};

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import offpath
 import pytest
 from agent_group import LINKS, PATIENCE_S, Group, new_group
-from agent_process import until
+from agent_process import find_program, until
 
 NAMES = ["a", "b", "c", "d"]
 DEADLINE_S = 0.2
@@ -49,11 +50,13 @@ def exchanges(group: Group, names: list[str]) -> dict[str, offpath.Exchange]:
 
 
 def complete_view(exchange: offpath.Exchange, expected: int) -> offpath.View:
-    """The first one in which all have a value of this round."""
+    """The first one in which all have a value of this round, which its figures are of as well."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         view = exchange.view(timeout=PATIENCE_S)
-        if view.expected == expected and view.complete and all(entry.has_value for entry in view.entries.values()):
+        is_complete = view.expected == expected and view.complete
+        has_values = all(entry.has_value for entry in view.entries.values())
+        if is_complete and has_values and all(figure.count == expected for figure in view.figures.values()):
             return view
     raise AssertionError(f"no complete view: {view}")
 
@@ -151,6 +154,28 @@ def test_grants_reach_programs_and_lapse_with_their_leader(group: Group) -> None
     left = NAMES[1:]
     assert until(lambda: total(0, left), PATIENCE_S)
     assert until(lambda: total(100, left), PATIENCE_S)  # by b, once nothing of a's can be valid
+
+
+def test_decision_makers_in_c_and_cpp(group: Group) -> None:
+    start(group, NAMES, "neighbourhoods(2)", GRANTS)
+    built = find_program().parents[1] / "tests"
+    programs = [
+        subprocess.Popen(
+            [built / f"exchange_program_{language}", str(100 + i), str(i)],
+            env={**os.environ, "OFFPATH_AGENT": group.address(name)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for i, (name, language) in enumerate(zip(NAMES, ["c", "cc", "c", "cc"], strict=True))
+    ]  # fmt: skip
+    try:
+        # The sum by records and by figure, who has most jobs, who leads, the share granted, whether records were made.
+        assert [program.stdout.readline() for program in programs if program.stdout] == ["406 406 d a 25 1\n"] * 4
+        assert until(lambda: "views_seen" in group.running["b"].get("/metrics")[2], PATIENCE_S)
+        assert "views_seen" not in group.running["a"].get("/metrics")[2]
+    finally:
+        for program in programs:
+            program.communicate(timeout=PATIENCE_S)
+    assert [program.returncode for program in programs] == [0] * 4
 
 
 def test_what_is_wrong_is_said(group: Group) -> None:

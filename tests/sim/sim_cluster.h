@@ -45,7 +45,7 @@ class SimCluster {
     places_[place].process = fabric_->split_random().next();  // a later one may be smaller, as in life
     places_[place].member = std::make_unique<Member>(*this, place, places_[place].process);
     Member& member = *places_[place].member;
-    member.dispatcher.serve_group(member.group, user);
+    member.dispatcher.serve_group(member.group, user, fabric_->now());
     const Status recovered = member.dispatcher.recover(fabric_->now());
     OFP_ASSERT(recovered);
   }
