@@ -5,6 +5,8 @@
 #     spack repo add site && spack env activate --create offpath
 #     spack develop --path CHECKOUT offpath@0.1.0 && spack add offpath && spack install
 #
+# Spack before 1.0 has no recipe of tomlplusplus, and one of arrow that knows no datasets: bring newer recipes, or name
+# external packages.
 # +agent where agents run, on DPUs or beside programs; ~agent for programs alone.
 from spack.package import *
 
@@ -48,7 +50,9 @@ class Offpath(CMakePackage):
 
     def cmake_args(self):
         agent = self.spec.satisfies("+agent")
-        folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame", "src/host"]
+        # Hosts have the library and the samplers.
+        folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame",
+                   "src/exchange/host_sampler", "src/host"]  # fmt: skip
         if agent:
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
                        "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/host",

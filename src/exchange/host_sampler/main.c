@@ -203,14 +203,21 @@ static _Noreturn void become_region_sampler(void) {
   die("`agent` is set, and ", path, " cannot be started");
 }
 
+static const char usage[] = "usage: offpath-sampler [--check] CONFIGURATION.toml";
+
 static void print(const char* line) {
   if (write(1, line, strlen(line)) < 0 || write(1, "\n", 1) < 0) _exit(1);
 }
 
 int main(int count, char** values) {
   arguments = values;
+  if (count == 2 && strcmp(values[1], "--help") == 0) {
+    print(usage);
+    print("Answers agents that ask this host for its values over UDP. --check: says what the configuration gives, and ends.");
+    return 0;
+  }
   const bool check = count == 3 && strcmp(values[1], "--check") == 0;
-  if (count < 2 || (count == 3 && !check) || count > 3 || (count == 2 && values[1][0] == '-')) die("usage: offpath-sampler [--check] CONFIGURATION.toml", "", "");
+  if (count < 2 || (count == 3 && !check) || count > 3 || (count == 2 && values[1][0] == '-')) die(usage, "", "");
   const char* path = values[count - 1];
   text[read_whole(path, text, sizeof text - 1, 0, "")] = '\0';
   if (!ofs_read_configuration(&configuration, text)) die(path, ": ", configuration.why);

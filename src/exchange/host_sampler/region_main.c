@@ -69,8 +69,14 @@ static void write_values(ofp_channel* channel, ofp_gauges* gauges, int64_t inter
   }
 }
 
+static const char usage[] = "usage: offpath-region-sampler CONFIGURATION.toml";
+
 int main(int count, char** values) {
-  if (count != 2) return die("usage: offpath-region-sampler CONFIGURATION.toml", "");
+  if (count == 2 && strcmp(values[1], "--help") == 0) {
+    printf("%s\nWrites this host's values to memory which its agent reads. offpath-sampler starts it where `agent` is set.\n", usage);
+    return 0;
+  }
+  if (count != 2) return die(usage, "");
   const int file = open(values[1], O_RDONLY | O_CLOEXEC);
   const ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
   if (length < 0) return die("cannot read ", values[1]);
