@@ -30,8 +30,9 @@ def test_the_library_and_the_samplers_are_built_without_an_agent(tmp_path: Path)
     off = [f"-DOFFPATH_{part}=OFF" for part in ("TESTS", "BENCH", "EXAMPLES", "PYTHON", "FORTRAN")]
     build, installed = tmp_path / "build", tmp_path / "installed"
     folders = f"-DOFFPATH_FOLDERS={';'.join(folders_without_agent())}"
-    options = ["-DCMAKE_BUILD_TYPE=Release", folders, "-DOFFPATH_ARROW=off", *off]
-    run("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options)
+    rpath = f"-DCMAKE_INSTALL_RPATH={installed}/lib;{installed}/lib64"  # as Spack says
+    options = ["-DCMAKE_BUILD_TYPE=Release", folders, "-DOFFPATH_ARROW=off", rpath, *off]
+    run("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON", *options)
     run("cmake", "--build", build)
     run("cmake", "--install", build, "--prefix", installed)
     programs = {path.name for path in (installed / "bin").iterdir()}
