@@ -1,8 +1,6 @@
 // Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point, exchange/mpi_carrier.h) and
 // MPI's collectives along the same tree, in turns. From posting until the uppermost leaders have the whole; the slowest of them counts.
 // Rank 0 prints a line for each: topology;bytes;ranks;tree p50 us;collectives p50 us;rounds
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,30 +22,31 @@ double median(std::vector<double> values) {
 // Until this rank's view of the epoch is given; what arrives for the next one waits in the exchange.
 Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch, std::optional<TimeNs>& given_at) {
   ExchangeEffects effects;
+  TimeNs now = monotonic_ns();  // read once for all that is done at a time
   const auto carry_out = [&] {
-    while (std::exchange(effects.wants_local, false)) exchange.on_local(record, 0, monotonic_ns(), effects);
+    while (std::exchange(effects.wants_local, false)) exchange.on_local(record, 0, now, effects);
     for (const ViewPtr& view : effects.views)
       if (view->epoch == epoch) given_at = monotonic_ns();
-    for (auto& send : effects.sends) carrier.send(send.to, std::move(send.parcel), send.deadline, monotonic_ns());
+    for (auto& send : effects.sends) carrier.send(send.to, std::move(send.parcel), send.deadline, now);
     effects.sends.clear();
     effects.views.clear();
   };
   // What the leaders said at the end of the round before: who does not listen takes them for dead.
-  OFP_TRY(carrier.poll(monotonic_ns(), [&](MemberIndex, const SharedBytes& parcel) { (void)exchange.on_parcel(parcel, monotonic_ns(), effects); }));
+  OFP_TRY(carrier.poll(now, [&](MemberIndex, const SharedBytes& parcel) { (void)exchange.on_parcel(parcel, now, effects); }));
   carry_out();
-  if (exchange.epoch() < epoch) exchange.begin(monotonic_ns(), effects);
+  if (exchange.epoch() < epoch) exchange.begin(now, effects);
   carry_out();
   while (!given_at) {
     bool any = false;
-    OFP_TRY(carrier.poll(monotonic_ns(), [&](MemberIndex, const SharedBytes& parcel) {
+    now = monotonic_ns();
+    OFP_TRY(carrier.poll(now, [&](MemberIndex, const SharedBytes& parcel) {
       any = true;
-      (void)exchange.on_parcel(parcel, monotonic_ns(), effects);
+      (void)exchange.on_parcel(parcel, now, effects);
       carry_out();
     }));
     if (any) continue;
-    exchange.on_time(monotonic_ns(), effects);
+    exchange.on_time(now, effects);  // a poll that finds nothing lets other ranks have the core where they share it
     carry_out();
-    sched_yield();  // ranks share cores
   }
   return {};
 }

@@ -214,7 +214,8 @@ void Exchange::leave_node(TimeNs now, ExchangeEffects& effects) {
   }
   const Node& node = topology_.node(at_);
   if (at_top && grants_) grants_->issue(now);
-  ParcelWriter writer(header(at_top ? ParcelKind::across : ParcelKind::up, at_, now));
+  ParcelWriter& writer = writer_;
+  writer.begin(header(at_top ? ParcelKind::across : ParcelKind::up, at_, now));
   add_entries(writer, node.first, node.last, &Peer::sent_up, now);
   add_partial(writer, at_);
   add_ballots(writer, node.first, node.last);
@@ -267,7 +268,8 @@ void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
       const MemberIndex to = speaker_of(child);
       if (to == nobody) continue;
       const Node& part = topology_.node(child);
-      ParcelWriter writer(header(ParcelKind::down, known, now));
+      ParcelWriter& writer = writer_;
+      writer.begin(header(ParcelKind::down, known, now));
       if (options_.views_to_all) {
         add_entries(writer, 0, part.first, &Peer::sent_down, now);
         add_entries(writer, part.last, all, &Peer::sent_down, now);
@@ -311,7 +313,8 @@ void Exchange::expect_to_hear(MemberIndex member) {
 
 // Those that were passed over, some at a time: after a network was cut that may be all of its other side.
 void Exchange::probe(TimeNs now, ExchangeEffects& effects) {
-  ParcelWriter writer(header(ParcelKind::probe, topology_.leaf(self_), now));
+  ParcelWriter& writer = writer_;
+  writer.begin(header(ParcelKind::probe, topology_.leaf(self_), now));
   SharedBytes parcel;
   std::size_t asked = 0;
   for (std::size_t i = 0; i < peers_.size() && asked < probes_max; ++i) {
@@ -464,7 +467,8 @@ Status Exchange::on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects
   const ParcelHeader header = opened->header();
   hear(header);
   if (header.kind == ParcelKind::probe) {
-    ParcelWriter writer(this->header(ParcelKind::alive, topology_.leaf(self_), now));
+    ParcelWriter& writer = writer_;
+    writer.begin(this->header(ParcelKind::alive, topology_.leaf(self_), now));
     send(header.from, writer.finish(), effects);
   }
   if (header.kind == ParcelKind::probe || header.kind == ParcelKind::alive) return {};

@@ -194,6 +194,7 @@ class Exchange {
   std::vector<Peer> peers_;
   std::vector<Part> parts_;  // by node
   std::vector<std::byte> scratch_;
+  ParcelWriter writer_{};
 
   std::uint64_t epoch_ = 0, rounds_ = 0;
   bool open_ = false;

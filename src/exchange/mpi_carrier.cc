@@ -183,18 +183,23 @@ MpiCarrier::~MpiCarrier() {
   }
 }
 
+namespace {
+
+void end_if_sent(Outgoing& out) {
+  int ended = 0;
+  MPI_Request& request = out.single != MPI_REQUEST_NULL ? out.single : out.usual.request;
+  if (MPI_Test(&request, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended == 0) return;
+  out.busy = false;
+  out.kept.reset();
+}
+
+}  // namespace
+
 std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
 void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs) {
   Outgoing& out = state_->outgoing[to];
-  if (out.busy) {  // it may have ended since the last poll
-    int ended = 0;
-    MPI_Request& request = out.single != MPI_REQUEST_NULL ? out.single : out.usual.request;
-    if (MPI_Test(&request, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended != 0) {
-      out.busy = false;
-      out.kept.reset();
-    }
-  }
+  if (out.busy) end_if_sent(out);  // it may have been since the last poll
   if (out.busy || !state_->ended) {
     ++state_->left_out;  // a rank that does not receive gets no more until it has taken what is on its way
     return;
@@ -216,6 +221,7 @@ void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs) {
   }
   if (const Status sent = checked(code, "sending"); !sent) state_->ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
   else out.busy = true;
+  if (out.busy && out.single == MPI_REQUEST_NULL) end_if_sent(out);  // a small one mostly is, and need not be looked at any more
 }
 
 Status MpiCarrier::poll(TimeNs now, const Take& take) {
@@ -237,8 +243,10 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
   const int count = static_cast<int>(state.requests.size());
   state.done.resize(state.requests.size());
   state.statuses.resize(state.requests.size());
-  int ended = 0;
-  const int code = MPI_Testsome(count, state.requests.data(), &ended, state.done.data(), state.statuses.data());
+  int ended = 0, code = MPI_SUCCESS;
+  // One that finds nothing moves messages, and does not look at them again before it returns: the next one finds them.
+  for (int look = 0; look < 2 && code == MPI_SUCCESS && (ended == 0 || ended == MPI_UNDEFINED); ++look)
+    code = MPI_Testsome(count, state.requests.data(), &ended, state.done.data(), state.statuses.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
     state.ended = checked(code, "MPI_Testsome");
     return state.ended;

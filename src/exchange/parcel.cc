@@ -29,6 +29,16 @@ std::uint64_t tag_of(std::string_view exchange) noexcept {
   return hash;
 }
 
+void ParcelWriter::begin(const ParcelHeader& header) {
+  header_ = header;
+  entries_.clear();
+  records_.clear();
+  partials_.clear();
+  partial_bytes_.clear();
+  ballots_.clear();
+  grants_.clear();
+}
+
 void ParcelWriter::add_entry(const EntryRow& row, const Record& record) {
   OFP_ASSERT(row.length == no_value ? record.bytes.empty() : row.length == record.bytes.size());
   entries_.push_back(row);
@@ -62,6 +72,7 @@ SharedBytes ParcelWriter::finish() {
   for (const Record& each : records_) at = put_padded(at, each.bytes);
   for (const Bytes each : partial_bytes_) at = put_padded(at, each);
   OFP_ASSERT(at == bytes->data() + size);
+  records_.clear();  // they are copied, and their owners need not be kept
   return bytes;
 }
 

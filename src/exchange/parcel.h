@@ -95,9 +95,12 @@ struct Record {
   Bytes bytes{};
 };
 
+// May be used for one parcel after another: its tables keep their room.
 class ParcelWriter {
  public:
+  ParcelWriter() = default;
   explicit ParcelWriter(const ParcelHeader& header) : header_(header) {}
+  void begin(const ParcelHeader& header);
   void add_entry(const EntryRow& row, const Record& record);
   void add_partial(NodeIndex node, std::uint64_t epoch, Bytes bytes);
   void add_ballot(const Ballot& ballot) { ballots_.push_back(ballot); }
