@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 pool_app = typer.Typer(no_args_is_help=True,
                        help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")  # fmt: skip
 app.add_typer(pool_app, name="pool")
+exchange_app = typer.Typer(no_args_is_help=True, help="Exchanges of agents.")
+app.add_typer(exchange_app, name="exchange")
 
 AgentOption = Annotated[
     str | None, typer.Option("--agent", help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT.")
@@ -133,6 +136,20 @@ def top(agent: AgentOption = None, http: HttpOption = None,
             watch_group(where, interval, Console())
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+@exchange_app.command("topology")
+def exchange_topology(
+    shape: Annotated[str, typer.Argument(help="allgather, neighbourhoods(SIZE) or hybrid(SIZE, DEPTH).")] = "",
+    members: Annotated[int, typer.Argument(min=1, help="How many.")] = 8,
+    file: Annotated[Path | None, typer.Option(help="A tree's text instead.")] = None,
+) -> None:
+    """What a topology does: who leads whom, and how many parcels a round takes. Needs no agent."""
+    if (shape == "") == (file is None):
+        raise typer.BadParameter("either a shape, such as 'neighbourhoods(4)', or --file")
+    program = str(Path(find_agent()).with_name("offpath-topology"))
+    arguments = [shape, str(members)] if file is None else ["--file", str(file)]
+    raise typer.Exit(subprocess.run([program, *arguments], check=False).returncode)
 
 
 @app.command()

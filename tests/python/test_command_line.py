@@ -40,6 +40,21 @@ def test_version(run):
     assert run("version").strip() == offpath.__version__
 
 
+def test_a_topology_is_shown_before_anybody_runs_it(run, tmp_path):
+    shown = run("exchange", "topology", "neighbourhoods(4)", 12)
+    assert "dpu4  dpu5  dpu6  dpu7" in shown
+    assert "12 members, 2 levels; parcels of a round: 9 up, 6 across, 9 down" in shown
+    assert "the most has dpu0: it sends 5 and takes 5" in shown
+    assert "16 members, 1 levels; parcels of a round: 0 up, 240 across" in run("exchange", "topology", "allgather", 16)
+    tree = tmp_path / "tree"
+    tree.write_text("rack0: a b\nrack1: c d\nrow: rack0 rack1\n")
+    assert "rack1: 2 members, led by c" in run("exchange", "topology", "--file", tree)
+    tree.write_text("rack0: a rack1\nrack1: rack0\n")
+    assert "offpath-topology: " in run("exchange", "topology", "--file", tree, fails=True)
+    assert "neighbourhoods(SIZE)" in run("exchange", "topology", "ring", 3, fails=True)
+    run("exchange", "topology", fails=True)
+
+
 def test_status(run, pool):
     status = json.loads(run("status", "--json"))
     assert pool.name in {each["name"] for each in status["pools"]}
