@@ -16,6 +16,7 @@
 #include "channel/agent_end.h"
 #include "host/connection.h"
 #include "link/loopback_link.h"
+#include "wire/exchange_area.h"
 
 namespace offpath::host {
 
@@ -65,6 +66,39 @@ class FakeAgent final : public channel::AgentEvents {
     for (const Held& held : std::exchange(held_, {})) get(end_, {held.ticket, held.kind, held.payload});
   }
 
+  // The one exchange there is, and how often it is open.
+  wire::ExchangeDescription exchange{.members = {"here", "there"}, .tree = 5, .record_bytes = 64, .interval_ns = second_ns, .deadline_ns = second_ns,
+                                     .grant_total = 100, .topology = "allgather", .fields = {{"power", 'f', "watts", ""}, {"jobs", 'u', "", ""}},
+                                     .reductions = {"sum(power)"}};
+  std::map<std::uint64_t, wire::BufferRef> areas;  // of those that are open, by number
+  std::vector<wire::ExchangeWish> wishes;          // the newest
+  wire::ExchangeOpen exchange_opened{};            // texts and fields are not to be looked at
+  std::uint64_t views_shown = 0;
+  // Pushes these bytes, which are to begin with a ViewHead, as the next view of the exchange that was opened last.
+  void show_view(std::vector<std::byte> view) {
+    wire::ViewHead head = load<wire::ViewHead>(view.data());
+    head.number = ++views_;
+    head.length = head.length == 0 ? view.size() : head.length;
+    store(view.data(), head);
+    view_ = std::move(view);
+    const wire::BufferRef& area = areas.rbegin()->second;
+    const std::uint64_t slot = area.offset + wire::view_slot_at(views_, exchange_opened.record_bytes, exchange_opened.view_bytes);
+    end_.push(views_from + views_, {{area.region, slot, view_.data(), view_.size()}});
+  }
+
+  struct Task {
+    std::uint64_t ticket;
+    std::uint32_t line;
+    std::size_t inputs, outputs;
+    std::vector<std::uint64_t> after;
+  };
+  bool holds_tasks = false;
+  std::vector<Task> tasks;  // that are under way
+  void answer_tasks() {
+    for (const Task& task : std::exchange(tasks, {})) answer(end_, task);
+  }
+  int sessions_of_tasks = 0;  // open
+
   static constexpr std::uint64_t charge_base = 4096 + 1;
 
  private:
@@ -98,6 +132,35 @@ class FakeAgent final : public channel::AgentEvents {
         return cancelled.push_back(cancel.ticket);
       }
       case wire::EntryKind::need_credit: return;
+      case wire::EntryKind::exchange_open: return open_exchange(channel, request);
+      case wire::EntryKind::exchange_info: return describe(channel, request);
+      case wire::EntryKind::exchange_wait: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{views_});
+      case wire::EntryKind::exchange_grant: {
+        wire::ExchangeGrant grant{};
+        ASSERT_TRUE(wire::decode(request.payload, grant));
+        wishes = grant.wishes;
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
+      }
+      case wire::EntryKind::exchange_close: {
+        wire::ExchangeClose close{};
+        ASSERT_TRUE(wire::decode(request.payload, close));
+        ASSERT_EQ(areas.erase(close.number), 1u) << "there is no exchange " << close.number;
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+      }
+      case wire::EntryKind::task_open:
+        ++sessions_of_tasks;
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
+      case wire::EntryKind::task_run: return run(channel, request);
+      case wire::EntryKind::task_wait: return;  // answered by what the task says
+      case wire::EntryKind::task_cancel: {
+        wire::TaskCancel cancel{};
+        ASSERT_TRUE(wire::decode(request.payload, cancel));
+        return cancel_tasks(channel, [&](const Task& task) { return task.ticket == cancel.ticket; });
+      }
+      case wire::EntryKind::task_close:
+        --sessions_of_tasks;
+        cancel_tasks(channel, [](const Task&) { return true; });
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
       default: FAIL() << "request kind " << int(request.kind);
     }
   }
@@ -153,7 +216,51 @@ class FakeAgent final : public channel::AgentEvents {
     batches.push_back(std::move(batch));
     if (pulls) channel.pull(batches.size() - 1, std::move(pieces));
   }
+  void open_exchange(channel::AgentEnd& channel, const channel::Entry& request) {
+    ASSERT_TRUE(wire::decode(request.payload, exchange_opened));
+    if (!refusal) return channel.reply_failure(request.ticket, wire::any_reply, refusal.error());
+    areas[++exchanges_] = exchange_opened.area;
+    channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{exchanges_});
+  }
+  void describe(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::ExchangeInfo info{};
+    ASSERT_TRUE(wire::decode(request.payload, info));
+    described_.clear();
+    wire::encode_description(exchange, described_);
+    ASSERT_LE(described_.size(), info.room.length);
+    channel.push(descriptions_from + request.ticket, {{info.room.region, info.room.offset, described_.data(), described_.size()}});
+  }
+  void run(channel::AgentEnd& channel, const channel::Entry& request) {
+    wire::TaskRun run{};
+    ASSERT_TRUE(wire::decode(request.payload, run));
+    const Task task{request.ticket, run.line, run.inputs.size(), run.outputs.size(), run.after};
+    if (holds_tasks) return tasks.push_back(task);
+    answer(channel, task);
+  }
+  static void answer(channel::AgentEnd& channel, const Task& task) {
+    wire::TaskDone done{};
+    done.output_bytes.assign(task.outputs, 8);
+    channel.reply(wire::ReplyKind::task_done, task.ticket, done);
+  }
+  template <class Which>
+  void cancel_tasks(channel::AgentEnd& channel, const Which& which) {
+    std::erase_if(tasks, [&](const Task& task) {
+      if (!which(task)) return false;
+      channel.reply_failure(task.ticket, wire::any_reply, {Error::cancelled, "cancelled"});
+      return true;
+    });
+  }
   void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs) override {
+    if (token >= lines_from) {
+      ++views_shown;
+      return;
+    }
+    if (token >= views_from) {
+      const wire::BufferRef& area = areas.rbegin()->second;
+      line_ = token - views_from;
+      return channel.push(lines_from + line_, {{area.region, area.offset + sizeof(wire::PublishLine), reinterpret_cast<const std::byte*>(&line_), sizeof line_}});
+    }
+    if (token >= descriptions_from) return channel.reply(wire::ReplyKind::done, token - descriptions_from, wire::Done{described_.size()});
     if (token >= pushes_from) return channel.reply(wire::ReplyKind::got, token - pushes_from, pushed_);
     Batch& batch = batches[token];
     batch.pulled = status;
@@ -209,7 +316,9 @@ class FakeAgent final : public channel::AgentEvents {
   void on_offer(channel::AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 
-  static constexpr std::uint64_t pushes_from = 1ull << 40;
+  static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40, lines_from = 4ull << 40;
+  std::uint64_t exchanges_ = 0, views_ = 0, line_ = 0;
+  std::vector<std::byte> described_, view_;  // being pushed
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
   struct Held {
     std::uint64_t ticket;

@@ -35,6 +35,10 @@ Result<ofp_task_request> checked(const ofp_task_request* request) {
   OFP_TRY(check_struct_bytes(request->struct_bytes, sizeof *request, "ofp_task_request"));
   ofp_task_request given{};
   std::memcpy(&given, request, std::min<std::size_t>(request->struct_bytes, sizeof given));
+  // Before anything of them is read.
+  if (given.inputs_count > wire::task_inputs_max) return fail(Error::too_large, "{} inputs, at most {}", given.inputs_count, wire::task_inputs_max);
+  if (given.outputs_count > wire::task_outputs_max) return fail(Error::too_large, "{} outputs, at most {}", given.outputs_count, wire::task_outputs_max);
+  if (given.after_count > wire::task_after_max) return fail(Error::too_large, "after: {} tasks, at most {}", given.after_count, wire::task_after_max);
   if (given.inputs_count != 0) OFP_TRY(required(given.inputs, "inputs"));
   if (given.outputs_count != 0) OFP_TRY(required(given.outputs, "outputs"));
   if (given.after_count != 0) OFP_TRY(required(given.after, "after"));
