@@ -20,7 +20,8 @@ constexpr std::size_t offers_max = 1024;             // of one channel
 constexpr uid_t root = 0;
 
 // Programs may say a pool's options wherever they name it.
-std::string without_options(std::string_view pool) { return std::string(pool.substr(0, pool.find('?'))); }
+std::string_view name_of(std::string_view pool) { return pool.substr(0, pool.find('?')); }
+std::string without_options(std::string_view pool) { return std::string(name_of(pool)); }
 
 std::uint64_t bytes_of(const FrameTable::Keys& keys) noexcept { return keys.first.size() + keys.second.size(); }
 
@@ -40,17 +41,22 @@ Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user, 
     pool.user = user;
     ++counters_.pools;
   }
-  const bool reads = access == Access::read && std::ranges::find(pool.options.readers, user) != pool.options.readers.end();
-  if (pool.user != user && user != root && !reads)
-    return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}{}", name, pool.user, user,
-                access == Access::read ? ", who is not among its readers" : "");
+  OFP_TRY(may_use(name, pool, user, access));
   return &pool;
 }
 
-Result<FrameTable::Pool*> FrameTable::existing(const std::string& name, uid_t user, Access access) {
+Status FrameTable::may_use(std::string_view name, const Pool& pool, uid_t user, Access access) {
+  if (pool.user == user || user == root) return {};
+  if (access == Access::read && std::ranges::find(pool.options.readers, user) != pool.options.readers.end()) return {};
+  return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}{}", name, pool.user, user,
+              access == Access::read ? ", who is not among its readers" : "");
+}
+
+Result<FrameTable::Pool*> FrameTable::existing(std::string_view name, uid_t user, Access access) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return fail(Error::not_found, "there is no pool \"{}\"", name);
-  return open(name, user, access);
+  OFP_TRY(may_use(name, at->second, user, access));
+  return &at->second;
 }
 
 Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user) {
@@ -66,7 +72,7 @@ Status FrameTable::admit(const std::string& pool, uid_t user) {
   return {};
 }
 
-void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
+FrameTable::Keys FrameTable::remove(Pool& pool, Objects::iterator at) {
   ++freed_;
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
@@ -75,11 +81,11 @@ void FrameTable::remove(Pool& pool, std::map<Keys, Object>::iterator at) {
   if (!at->second.frame->unread) leave_memory(pool, at->second);
   if (at->second.file) disk_->remove(at->second.file);
   if (!at->second.hidden) pool.by_sequence.erase(at->second.sequence);
-  pool.objects.erase(at);
+  return std::move(pool.objects.extract(at).key());
 }
 
 // Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
-void FrameTable::show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects) {
+void FrameTable::show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects) {
   at->second.hidden = false;
   if (at->second.file && at->second.file->hidden) disk_->show(at->second.file);
   at->second.sequence = next_sequence_++;
@@ -108,7 +114,7 @@ Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t b
     return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes, limits_.key_bytes_max);
   if (pool.options.overwrite && budget == 0) return {};
   OFP_TRY(may_replace(pool, place, id));
-  const auto before = pool.objects.find({place.row_key, place.column_key});
+  const auto before = pool.objects.find(KeysView{place.row_key, place.column_key});
   const bool there = before != pool.objects.end() && !before->second.frame->unread;
   const std::uint64_t others = pool.memory_bytes - (there ? before->second.frame->bytes : 0);
   if (budget == 0 || others + bytes <= budget) return {};
@@ -123,7 +129,7 @@ Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t b
 
 Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId& id) const {
   if (pool.options.overwrite) return {};
-  const auto before = pool.objects.find({place.row_key, place.column_key});
+  const auto before = pool.objects.find(KeysView{place.row_key, place.column_key});
   if (before != pool.objects.end() && (before->second.id != id || id == PutId{}))
     return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, brief(place.row_key),
                 brief(place.column_key));
@@ -134,22 +140,25 @@ Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& 
   OFP_ASSIGN(Pool* const pool, open(place.pool, place.user, Access::write));
   if (file) return put_file(*pool, place, std::move(frame), now, effects, id, file);
   OFP_TRY(may_put(*pool, place, frame->bytes, id));
-  Keys keys{place.row_key, place.column_key};
-  if (const auto at = pool->objects.find(keys); at != pool->objects.end()) {
+  const KeysView keys{place.row_key, place.column_key};
+  auto at = pool->objects.lower_bound(keys);
+  if (at != pool->objects.end() && !KeyOrder()(keys, at->first)) {
     if (id != PutId{} && at->second.id == id) return {};
-    remove(*pool, at);
+    remove(*pool, at++);
   }
-  add(place.pool, *pool, std::move(keys), Object{std::move(frame), 0, place.keep, true, id}, place, now, effects);
+  add(place.pool, *pool, at, Keys{place.row_key, place.column_key}, Object{std::move(frame), 0, place.keep, true, id}, place, now, effects);
   return {};
 }
 
-void FrameTable::add(const std::string& name, Pool& pool, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects) {
+// `before`: which object it comes before.
+void FrameTable::add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now,
+                     Effects& effects) {
   pool.bytes += object.frame->bytes;
   counters_.bytes += object.frame->bytes;
   ++counters_.frames;
   ++counters_.puts;
   counters_.key_bytes += bytes_of(keys);
-  const auto added = pool.objects.emplace(std::move(keys), std::move(object)).first;
+  const auto added = pool.objects.emplace_hint(before, std::move(keys), std::move(object));
   if (!added->second.frame->unread) enter_memory(pool, added->first, added->second);
   if (place.hidden) return;
   show(name, pool, added, now, effects);
@@ -191,7 +200,7 @@ void FrameTable::remove(const std::string& name, const Keys& keys) {
 Result<FramePtr> FrameTable::find(const std::string& name, const std::string& row_key, const std::string& column_key,
                                   uid_t user) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
-  const auto at = pool->objects.find({row_key, column_key});
+  const auto at = pool->objects.find(KeysView{row_key, column_key});
   if (at == pool->objects.end())
     return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, brief(row_key), brief(column_key));
   if (pool->options.spill != Spill::off)
@@ -217,7 +226,7 @@ Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const 
                                                  uid_t user) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
   std::vector<QuerySource> found;
-  for (auto at = pool->objects.lower_bound({row, column}); at != pool->objects.end() && at->first.first == row; ++at) {
+  for (auto at = pool->objects.lower_bound(KeysView{row, column}); at != pool->objects.end() && at->first.first == row; ++at) {
     if (!column.empty() && at->first.second != column) break;
     if (at->second.hidden) continue;
     touch(*pool, at->first, at->second);
@@ -232,7 +241,7 @@ Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const 
 bool FrameTable::holds_row(const std::string& name, const std::string& row) const {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return false;
-  const auto object = at->second.objects.lower_bound({row, ""});
+  const auto object = at->second.objects.lower_bound(KeysView{row, {}});
   return object != at->second.objects.end() && object->first.first == row;
 }
 
@@ -247,7 +256,7 @@ void FrameTable::end_step(const std::string& name, const std::string& row_key, s
   if (step.ended.size() < step.ranks) return;
   pool.steps.erase(row_key);
   std::uint64_t keep = 0;
-  for (auto object = pool.objects.lower_bound({row_key, ""}); object != pool.objects.end() && object->first.first == row_key;
+  for (auto object = pool.objects.lower_bound(KeysView{row_key, {}}); object != pool.objects.end() && object->first.first == row_key;
        ++object) {
     if (!object->second.hidden) continue;
     show(name, pool, object, now, effects);
@@ -315,6 +324,19 @@ void FrameTable::get(const Channel& channel, const channel::Entry& request, Chan
   if (auto status = wire::decode(request.payload, asked); !status) {
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
+  }
+  // What is there is answered without a copy of its names.
+  if (const auto pool = pools_.find(name_of(asked.pool)); pool != pools_.end() && may_use(pool->first, pool->second, channel.user, Access::read)) {
+    const auto object = pool->second.objects.find(KeysView{asked.row_key, asked.column_key});
+    if (object != pool->second.objects.end() && !object->second.hidden && !object->second.frame->unread) {
+      ++counters_.gets;
+      touch(pool->second, object->first, object->second);
+      Get answered;
+      answered.channel = number;
+      answered.ticket = request.ticket;
+      answered.user = channel.user;
+      return answer(answered, object->second.frame, effects);
+    }
   }
   get({.channel = number, .ticket = request.ticket, .user = channel.user, .pool = without_options(asked.pool),
        .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)},
@@ -518,21 +540,26 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
 }
 
-Result<std::vector<FrameTable::Keys>> FrameTable::drop(const std::string& name, uid_t user, std::string_view row_glob,
+Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, uid_t user, std::string_view row_glob,
                                                        std::string_view column_glob) {
-  OFP_TRY(check_globs(row_glob, column_glob));
-  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
-  // Only rows that begin as the pattern does are looked at: a drop of one object should not cost a look at all of them.
   const std::string_view row_prefix = glob_prefix(row_glob), column_prefix = glob_prefix(column_glob);
   const bool one_row = !row_glob.empty() && row_prefix == row_glob;
+  const bool one_object = one_row && !column_glob.empty() && column_prefix == column_glob;
+  if (!one_object) OFP_TRY(check_globs(row_glob, column_glob));
+  OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
   std::vector<Keys> dropped;
-  for (auto at = pool->objects.lower_bound({std::string(row_prefix), std::string(one_row ? column_prefix : "")}); at != pool->objects.end();) {
+  if (one_object) {
+    if (const auto at = pool->objects.find(KeysView{row_glob, column_glob}); at != pool->objects.end()) dropped.push_back(remove(*pool, at));
+    counters_.drops += dropped.size();
+    return dropped;
+  }
+  // Only rows that begin as the pattern does are looked at: a drop of some objects should not cost a look at all of them.
+  for (auto at = pool->objects.lower_bound(KeysView{row_prefix, one_row ? column_prefix : ""}); at != pool->objects.end();) {
     const auto& [row, column] = at->first;
     if (!row.starts_with(row_prefix) || (one_row && (row != row_glob || !column.starts_with(column_prefix)))) break;
     const auto next = std::next(at);
     if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) {
-      dropped.push_back(at->first);
-      remove(*pool, at);
+      dropped.push_back(remove(*pool, at));
     }
     at = next;
   }
@@ -545,7 +572,7 @@ void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNu
   Status status = wire::decode(request.payload, asked);
   Result<std::vector<Keys>> dropped;
   if (status) {
-    dropped = drop(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob);
+    dropped = drop(name_of(asked.pool), channel.user, asked.row_glob, asked.column_glob);
     if (!dropped) status = tl::unexpected(dropped.error());
   }
   if (status) effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped->size()}});

@@ -56,6 +56,15 @@ class FrameTable {
 
   using Place = mover::Store::Place;  // whose pool is a name without options
   using Keys = std::pair<std::string, std::string>;  // row, column
+  using KeysView = std::pair<std::string_view, std::string_view>;
+  // Looked up by views: most requests name keys that lie in their own bytes.
+  struct KeyOrder {
+    using is_transparent = void;
+    [[nodiscard]] bool operator()(const auto& a, const auto& b) const noexcept {
+      const int row = std::string_view(a.first).compare(b.first);
+      return row != 0 ? row < 0 : std::string_view(a.second) < std::string_view(b.second);
+    }
+  };
 
   // What a pool's options say of objects here; before that it has those of a pool without.
   [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
@@ -97,7 +106,7 @@ class FrameTable {
   [[nodiscard]] Result<std::vector<Item>> list(const std::string& pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob, std::uint64_t after, std::size_t bytes_max,
                                                bool& more);
-  [[nodiscard]] Result<std::vector<Keys>> drop(const std::string& pool, uid_t user, std::string_view row_glob,
+  [[nodiscard]] Result<std::vector<Keys>> drop(std::string_view pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob);
   [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
   [[nodiscard]] bool has(const std::string& pool) const { return pools_.contains(pool); }
@@ -184,6 +193,7 @@ class FrameTable {
     bool read_meanwhile = false;    // while it was written
     bool recovered = false;
   };
+  using Objects = std::map<Keys, Object, KeyOrder>;
   struct Step {
     std::set<std::uint32_t> ended;
     std::uint32_t ranks = 0;
@@ -195,8 +205,8 @@ class FrameTable {
   };
   struct Pool {
     uid_t user = 0;
-    std::map<Keys, Object> objects;
-    std::map<std::uint64_t, std::map<Keys, Object>::iterator> by_sequence;  // those readers see, in the order in which they came to
+    Objects objects;
+    std::map<std::uint64_t, Objects::iterator> by_sequence;  // those readers see, in the order in which they came to
     std::map<std::string, Step> steps;  // not ended on all ranks yet
     std::uint64_t bytes = 0;
     PoolOptions options;
@@ -239,7 +249,8 @@ class FrameTable {
 
   enum class Access { read, write };
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
-  [[nodiscard]] Result<Pool*> existing(const std::string& name, uid_t user, Access access);
+  [[nodiscard]] Result<Pool*> existing(std::string_view name, uid_t user, Access access);
+  [[nodiscard]] static Status may_use(std::string_view name, const Pool& pool, uid_t user, Access access);
   void get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void push(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region, std::uint64_t offset, Effects& effects);
@@ -249,8 +260,8 @@ class FrameTable {
   void begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects);
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
   void expire(TimeNs now);
-  void remove(Pool& pool, std::map<Keys, Object>::iterator at);
-  void show(const std::string& name, Pool& pool, std::map<Keys, Object>::iterator at, TimeNs now, Effects& effects);
+  Keys remove(Pool& pool, Objects::iterator at);  // what its keys were
+  void show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
   [[nodiscard]] Status may_wait(const Get& get) const;
@@ -260,7 +271,7 @@ class FrameTable {
   [[nodiscard]] bool spills(const Pool& pool) const noexcept { return disk_ != nullptr && pool.options.spill != Spill::off; }
   [[nodiscard]] Status may_replace(const Pool& pool, const Place& place, const PutId& id) const;
   [[nodiscard]] Status put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file);
-  void add(const std::string& name, Pool& pool, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects);
+  void add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects);
   void enter_memory(Pool& pool, const Keys& keys, Object& object);
   void leave_memory(Pool& pool, Object& object);
   void touch(Pool& pool, const Keys& keys, Object& object);
@@ -277,7 +288,7 @@ class FrameTable {
   void read_waiting(TimeNs now, Effects& effects);
 
   Limits limits_;
-  std::map<std::string, Pool> pools_;
+  std::map<std::string, Pool, std::less<>> pools_;
   std::unordered_map<ChannelNumber, Channel> channels_;
   std::vector<Get> waiting_;
   std::multimap<TimeNs, Expiry> expiries_;

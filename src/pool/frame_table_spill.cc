@@ -235,7 +235,8 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
     lighten_pool(place.pool, pool, pool.memory_bytes + frame->bytes - budget, now, effects);
     if (pool.memory_bytes + frame->bytes > budget) frame = disk_->unread(file);
   }
-  add(place.pool, pool, std::move(keys), Object{std::move(frame), 0, place.keep, true, id, file}, place, now, effects);
+  const auto behind = pool.objects.upper_bound(keys);
+  add(place.pool, pool, behind, std::move(keys), Object{std::move(frame), 0, place.keep, true, id, file}, place, now, effects);
   return {};
 }
 
@@ -284,7 +285,7 @@ void FrameTable::came_back(const RecordPtr& record, const FramePtr& frame) {
   const auto at = pools_.find(record->pool.substr(0, record->pool.find('?')));
   if (at == pools_.end()) return;
   Pool& pool = at->second;
-  const auto object = pool.objects.find({record->row, record->column});
+  const auto object = pool.objects.find(KeysView{record->row, record->column});
   if (object == pool.objects.end() || object->second.file != record || !object->second.frame->unread) return;
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 ? pool.memory_bytes + frame->bytes > budget / 8 * low_eighths : use_.wanted && use_.wanted() > 0) return;
@@ -295,7 +296,7 @@ void FrameTable::came_back(const RecordPtr& record, const FramePtr& frame) {
 void FrameTable::lose(const RecordPtr& record) {
   const auto at = pools_.find(record->pool.substr(0, record->pool.find('?')));
   if (at == pools_.end()) return;
-  const auto object = at->second.objects.find({record->row, record->column});
+  const auto object = at->second.objects.find(KeysView{record->row, record->column});
   if (object != at->second.objects.end() && object->second.file == record && object->second.frame->unread) remove(at->second, object);
 }
 
