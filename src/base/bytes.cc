@@ -25,32 +25,65 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 
 constexpr auto crc_table = make_table();
 
-#if defined(__x86_64__)
+// What `bytes` zeros behind it make of a register, by its four bytes: registers are added (xor), and so are their parts.
+using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(Bytes bytes, std::uint32_t seed) noexcept {
-  std::uint64_t crc = ~seed;
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8) crc = _mm_crc32_u64(crc, load<std::uint64_t>(at));
-  auto crc_low = static_cast<std::uint32_t>(crc);
-  for (; left > 0; ++at, --left) crc_low = _mm_crc32_u8(crc_low, static_cast<std::uint8_t>(*at));
-  return ~crc_low;
+[[maybe_unused]] constexpr Shift make_shift(std::size_t bytes) {
+  std::array<std::uint32_t, 32> of_bit{};
+  for (std::size_t bit = 0; bit < 32; ++bit) {
+    std::uint32_t value = 1u << bit;
+    for (std::size_t i = 0; i < bytes; ++i) value = crc_table[value & 0xFF] ^ (value >> 8);
+    of_bit[bit] = value;
+  }
+  Shift shift{};
+  for (std::size_t place = 0; place < 4; ++place)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      for (std::size_t bit = 0; bit < 8; ++bit)
+        if ((byte >> bit & 1) != 0) shift[place][byte] ^= of_bit[place * 8 + bit];
+  return shift;
 }
 
+#if defined(__x86_64__) || defined(__aarch64__)
+
+#if defined(__x86_64__)
+#define OFP_WITH_CRC __attribute__((target("sse4.2")))
+OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept {
+  return static_cast<std::uint32_t>(_mm_crc32_u64(crc, load<std::uint64_t>(at)));
+}
+OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept { return _mm_crc32_u8(crc, static_cast<std::uint8_t>(byte)); }
 bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2"); }
+#else
+#define OFP_WITH_CRC __attribute__((target("+crc")))
+OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept { return __crc32cd(crc, load<std::uint64_t>(at)); }
+OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept { return __crc32cb(crc, static_cast<std::uint8_t>(byte)); }
+bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
+#endif
 
-#elif defined(__aarch64__)
+// The instruction has its result after three cycles and can begin in each: three stretches at a time, put together afterwards.
+constexpr std::size_t stretch = 512;
+constexpr Shift over_stretch = make_shift(stretch);
 
-__attribute__((target("+crc"))) std::uint32_t crc32c_by_instruction(Bytes bytes, std::uint32_t seed) noexcept {
+std::uint32_t shifted(std::uint32_t crc) noexcept {
+  return over_stretch[0][crc & 0xFF] ^ over_stretch[1][crc >> 8 & 0xFF] ^ over_stretch[2][crc >> 16 & 0xFF] ^ over_stretch[3][crc >> 24];
+}
+
+OFP_WITH_CRC std::uint32_t crc32c_by_instruction(Bytes bytes, std::uint32_t seed) noexcept {
   std::uint32_t crc = ~seed;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8) crc = __crc32cd(crc, load<std::uint64_t>(at));
-  for (; left > 0; ++at, --left) crc = __crc32cb(crc, static_cast<std::uint8_t>(*at));
+  for (; left >= 3 * stretch; at += 3 * stretch, left -= 3 * stretch) {
+    std::uint32_t second = 0, third = 0;
+    for (std::size_t i = 0; i < stretch; i += 8) {
+      crc = step8(crc, at + i);
+      second = step8(second, at + stretch + i);
+      third = step8(third, at + 2 * stretch + i);
+    }
+    crc = shifted(shifted(crc) ^ second) ^ third;
+  }
+  for (; left >= 8; at += 8, left -= 8) crc = step8(crc, at);
+  for (; left > 0; ++at, --left) crc = step1(crc, *at);
   return ~crc;
 }
-
-bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
 
 #else
 
