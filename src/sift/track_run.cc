@@ -142,31 +142,72 @@ namespace {
 
 struct Entry {
   std::uint64_t key;
-  std::uint32_t segment;
   std::uint32_t row;  // of all segments, one after the other
 };
 static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
 
-// By key; entries of one key keep their order. Digits of eleven bits, of those bits only that differ at all.
-void sort_by_key(std::vector<Entry>& entries) {
-  constexpr std::uint32_t digit_bits = 11, digits = 1u << digit_bits;
+// The bits by which keys differ, from the lowest to the highest. Others need not be looked at.
+struct KeyBits {
+  std::uint64_t first = 0;  // some key
+  std::uint32_t low = 0, count = 0;
+};
+
+KeyBits bits_of(std::span<const std::uint64_t> keys) noexcept {
+  std::uint64_t differ = 0;
+  for (const std::uint64_t key : keys) differ |= key ^ keys[0];
+  if (differ == 0) return {keys[0], 0, 0};
+  const auto low = static_cast<std::uint32_t>(std::countr_zero(differ));
+  return {keys[0], low, static_cast<std::uint32_t>(std::bit_width(differ)) - low};
+}
+
+// By the bits of `digit_of(entry)` from `low` on; entries with the same ones keep their order. Digits of at most eleven bits.
+template <class Each, class NumberOf>
+void sort_by_digits(std::vector<Each>& entries, std::uint32_t low, std::uint32_t count, const NumberOf& number_of) {
+  constexpr std::uint32_t digit_bits_max = 11;
   constexpr std::size_t few = 1024;
+  if (count == 0) return;
   if (entries.size() < few) {
-    std::ranges::stable_sort(entries, {}, &Entry::key);
+    std::ranges::stable_sort(entries, {}, number_of);
     return;
   }
-  std::uint64_t differ = 0;
-  for (const Entry& entry : entries) differ |= entry.key ^ entries[0].key;
-  if (differ == 0) return;
-  std::vector<Entry> other(entries.size());
-  const auto end = static_cast<std::uint32_t>(std::bit_width(differ));
-  for (auto shift = static_cast<std::uint32_t>(std::countr_zero(differ)); shift < end; shift += digit_bits) {
-    std::array<std::uint64_t, digits> at{};
-    for (const Entry& entry : entries) ++at[(entry.key >> shift) & (digits - 1)];
-    std::exclusive_scan(at.begin(), at.end(), at.begin(), std::uint64_t{0});
-    for (const Entry& entry : entries) other[at[(entry.key >> shift) & (digits - 1)]++] = entry;
+  const std::uint32_t passes = (count + digit_bits_max - 1) / digit_bits_max, digit_bits = (count + passes - 1) / passes;
+  const std::uint64_t mask = (1u << digit_bits) - 1;
+  std::vector<Each> other(entries.size());
+  for (std::uint32_t pass = 0; pass < passes; ++pass) {
+    const std::uint32_t shift = low + pass * digit_bits;
+    std::array<std::uint32_t, 1u << digit_bits_max> at{};
+    for (const Each& entry : entries) ++at[(number_of(entry) >> shift) & mask];
+    std::exclusive_scan(at.begin(), at.end(), at.begin(), std::uint32_t{0});
+    for (const Each& entry : entries) other[at[(number_of(entry) >> shift) & mask]++] = entry;
     entries.swap(other);
   }
+}
+
+// Sorts `keys`, and says where each was. Equal ones keep their order.
+std::vector<std::uint32_t> sort_keys(std::vector<std::uint64_t>& keys) {
+  std::vector<std::uint32_t> order(keys.size());
+  const KeyBits bits = bits_of(keys);
+  if (bits.count <= 32) {  // as mostly: an entry is half as long when it has only what differs
+    constexpr std::uint32_t key_at = 32;
+    const std::uint64_t differing = bits.count == 0 ? 0 : ~0ull >> (64 - bits.count);
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = (keys[i] >> bits.low & differing) << key_at | i;
+    sort_by_digits(keys, key_at, bits.count, [](std::uint64_t entry) { return entry; });
+    const std::uint64_t same = bits.first & ~(differing << bits.low);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      order[i] = static_cast<std::uint32_t>(keys[i]);
+      keys[i] = keys[i] >> key_at << bits.low | same;
+    }
+    return order;
+  }
+  std::vector<Entry> entries;
+  entries.reserve(keys.size());
+  for (const std::uint64_t key : keys) entries.push_back({key, static_cast<std::uint32_t>(entries.size())});
+  sort_by_digits(entries, bits.low, bits.count, [](const Entry& entry) { return entry.key; });
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    order[i] = entries[i].row;
+    keys[i] = entries[i].key;
+  }
+  return order;
 }
 
 template <class Value>
@@ -207,34 +248,36 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
   std::uint64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.rows;
   if (rows > UINT32_MAX) return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
-  std::vector<Entry> entries;
-  entries.reserve(rows);
-  for (std::uint32_t number = 0; number < segments.size(); ++number) {
-    const Segment& segment = segments[number];
+  std::vector<std::uint64_t> sorted;
+  sorted.reserve(rows);
+  for (const Segment& segment : segments) {
     const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
-    for (std::uint64_t row = 0; row < segment.rows; ++row)
-      entries.push_back({key_of(*form, ids + row * form->key_bytes()), number, static_cast<std::uint32_t>(entries.size())});
+    for (std::uint64_t row = 0; row < segment.rows; ++row) sorted.push_back(key_of(*form, ids + row * form->key_bytes()));
   }
-  sort_by_key(entries);
+  const std::vector<std::uint32_t> order = sort_keys(sorted);
 
-  std::uint64_t keys = 0;
-  for (std::size_t i = 0; i < entries.size(); ++i) keys += i == 0 || entries[i].key != entries[i - 1].key ? 1 : 0;
+  std::uint64_t keys = rows == 0 ? 0 : 1;
+  for (std::size_t i = 1; i < rows; ++i) keys += sorted[i] != sorted[i - 1] ? 1 : 0;
   OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys, memory, notes));
   std::uint64_t key = 0;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    made->steps_[i] = segments[entries[i].segment].step;
-    if (i > 0 && entries[i].key == entries[i - 1].key) continue;
-    made->keys_[key] = entries[i].key;
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (i > 0 && sorted[i] == sorted[i - 1]) continue;
+    made->keys_[key] = sorted[i];
     made->begins_[key++] = i;
   }
   made->begins_[keys] = rows;
-  // Sixteen bytes for each row and column would be most of what is read: the order alone is four.
-  std::vector<std::uint32_t> order(rows);
-  std::ranges::transform(entries, order.begin(), &Entry::row);
-  entries = {};
-  std::uint32_t widest = 0;
+  sorted = {};
+  std::uint32_t widest = sizeof(std::int64_t);
   for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
   std::vector<std::byte> scratch(segments.size() == 1 ? 0 : rows * widest);
+  if (segments.size() == 1) {
+    std::fill_n(made->steps_, rows, segments[0].step);
+  } else {
+    std::byte* to = scratch.data();
+    for (const Segment& segment : segments)
+      for (std::uint64_t row = 0; row < segment.rows; ++row, to += sizeof segment.step) std::memcpy(to, &segment.step, sizeof segment.step);
+    gather(order, scratch.data(), sizeof(std::int64_t), reinterpret_cast<std::byte*>(made->steps_));
+  }
   for (std::size_t column = 0; column < form->widths().size(); ++column) {
     if (column == form->key_column()) continue;
     const std::uint32_t width = form->widths()[column];
