@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include <cstdint>
+#include "md/pack.h"
 
 namespace md {
 
@@ -18,7 +18,7 @@ alignas(16) inline constexpr std::int8_t chosen_of_four[16][16] = {
     {8, 9, 10, 11, 12, 13, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0},   {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 0, 0, 0, 0},
     {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 0, 0, 0},   {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 
-struct PackAvx2 {
+struct PackAvx2 : Pack<PackAvx2> {
   using Real = double;
   using V = __m256d;
   using M = __m256d;  // all bits of a number, or none
@@ -26,12 +26,8 @@ struct PackAvx2 {
 
   static V same(double value) { return _mm256_set1_pd(value); }
   static V load(const double* from) { return _mm256_loadu_pd(from); }
-  static V add(V a, V b) { return _mm256_add_pd(a, b); }
-  static V sub(V a, V b) { return _mm256_sub_pd(a, b); }
-  static V mul(V a, V b) { return _mm256_mul_pd(a, b); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
   static V fms(V a, V b, V c) { return _mm256_fmsub_pd(a, b, c); }
-  static V inverse(V a) { return _mm256_div_pd(_mm256_set1_pd(1), a); }
   static M all() { return _mm256_castsi256_pd(_mm256_set1_epi64x(-1)); }
   static M first(int count) {
     return _mm256_castsi256_pd(_mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)));
@@ -85,19 +81,15 @@ struct PackAvx2 {
   }
 };
 
-struct PackAvx2Float {
+struct PackAvx2Float : Pack<PackAvx2Float> {
   using Real = float;
   using V = __m256;
   using M = __m256;
   static constexpr int width = 8;
 
   static V same(double value) { return _mm256_set1_ps(static_cast<float>(value)); }
-  static V add(V a, V b) { return _mm256_add_ps(a, b); }
-  static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
-  static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V fms(V a, V b, V c) { return _mm256_fmsub_ps(a, b, c); }
-  static V inverse(V a) { return _mm256_div_ps(_mm256_set1_ps(1), a); }
   static M all() { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
   static M first(int count) {
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
@@ -117,23 +109,6 @@ struct PackAvx2Float {
     a = _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(xy_pq), _mm256_castps_pd(xy_rs)));
     b = _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(xy_pq), _mm256_castps_pd(xy_rs)));
     c = _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(z_pq), _mm256_castps_pd(z_rs)));
-  }
-  static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
-    alignas(32) float all_a[width], all_b[width], all_c[width];
-    _mm256_store_ps(all_a, a);
-    _mm256_store_ps(all_b, b);
-    _mm256_store_ps(all_c, c);
-    for (int k = 0; k < count; ++k) {
-      double* at = f + 4 * static_cast<std::int64_t>(index[k]);
-      at[0] -= all_a[k];
-      at[1] -= all_b[k];
-      at[2] -= all_c[k];
-    }
-  }
-  static void add_sums(double* f, V a, V b, V c) {
-    f[0] += sum(a);
-    f[1] += sum(b);
-    f[2] += sum(c);
   }
 };
 

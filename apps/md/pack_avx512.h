@@ -3,11 +3,11 @@
 
 #include <immintrin.h>
 
-#include <cstdint>
+#include "md/pack.h"
 
 namespace md {
 
-struct PackAvx512 {
+struct PackAvx512 : Pack<PackAvx512> {
   using Real = double;
   using V = __m512d;
   using M = __mmask8;
@@ -15,13 +15,8 @@ struct PackAvx512 {
 
   static V same(double value) { return _mm512_set1_pd(value); }
   static V load(const double* from) { return _mm512_loadu_pd(from); }
-  static V add(V a, V b) { return _mm512_add_pd(a, b); }
-  static V sub(V a, V b) { return _mm512_sub_pd(a, b); }
-  static V mul(V a, V b) { return _mm512_mul_pd(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
   static V fms(V a, V b, V c) { return _mm512_fmsub_pd(a, b, c); }
-  // The divider works beside the multipliers, which are what the loop waits for.
-  static V inverse(V a) { return _mm512_div_pd(_mm512_set1_pd(1), a); }
   static M all() { return 0xFF; }
   static M first(int count) { return static_cast<M>((1U << count) - 1); }
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LT_OQ); }
@@ -102,16 +97,13 @@ struct PackAvx512 {
   }
 };
 
-struct PackAvx512Float {
+struct PackAvx512Float : Pack<PackAvx512Float> {
   using Real = float;
   using V = __m512;
   using M = __mmask16;
   static constexpr int width = 16;
 
   static V same(double value) { return _mm512_set1_ps(static_cast<float>(value)); }
-  static V add(V a, V b) { return _mm512_add_ps(a, b); }
-  static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
-  static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V fms(V a, V b, V c) { return _mm512_fmsub_ps(a, b, c); }
   // 14 bits from the table, 24 after one step of Newton's iteration.
@@ -151,24 +143,6 @@ struct PackAvx512Float {
   }
   static V high_halves(V u, V v) {
     return _mm512_castpd_ps(_mm512_maskz_unpackhi_pd(0xFF, _mm512_castps_pd(u), _mm512_castps_pd(v)));
-  }
-  // Mixed precision uses full lists: sums of one atom are added up once, in double.
-  static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
-    alignas(64) float all_a[width], all_b[width], all_c[width];
-    _mm512_store_ps(all_a, a);
-    _mm512_store_ps(all_b, b);
-    _mm512_store_ps(all_c, c);
-    for (int k = 0; k < count; ++k) {
-      double* at = f + 4 * static_cast<std::int64_t>(index[k]);
-      at[0] -= all_a[k];
-      at[1] -= all_b[k];
-      at[2] -= all_c[k];
-    }
-  }
-  static void add_sums(double* f, V a, V b, V c) {
-    f[0] += sum(a);
-    f[1] += sum(b);
-    f[2] += sum(c);
   }
 };
 

@@ -3,11 +3,11 @@
 
 #include <arm_neon.h>
 
-#include <cstdint>
+#include "md/pack.h"
 
 namespace md {
 
-struct PackNeon {
+struct PackNeon : Pack<PackNeon> {
   using Real = double;
   using V = float64x2_t;
   using M = uint64x2_t;
@@ -15,12 +15,8 @@ struct PackNeon {
 
   static V same(double value) { return vdupq_n_f64(value); }
   static V load(const double* from) { return vld1q_f64(from); }
-  static V add(V a, V b) { return vaddq_f64(a, b); }
-  static V sub(V a, V b) { return vsubq_f64(a, b); }
-  static V mul(V a, V b) { return vmulq_f64(a, b); }
   static V fma(V a, V b, V c) { return vfmaq_f64(c, a, b); }
   static V fms(V a, V b, V c) { return vfmaq_f64(vnegq_f64(c), a, b); }
-  static V inverse(V a) { return vdivq_f64(vdupq_n_f64(1), a); }
   static M all() { return vdupq_n_u64(~0ULL); }
   static M first(int count) {
     return vcombine_u64(vcreate_u64(count > 0 ? ~0ULL : 0), vcreate_u64(count > 1 ? ~0ULL : 0));
@@ -47,11 +43,6 @@ struct PackNeon {
     vst1q_f64(q, vsubq_f64(vld1q_f64(q), vzip2q_f64(a, b)));
     q[2] -= vgetq_lane_f64(c, 1);
   }
-  static void add_sums(double* f, V a, V b, V c) {
-    f[0] += sum(a);
-    f[1] += sum(b);
-    f[2] += sum(c);
-  }
   static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
     const std::int32_t names[2] = {first, first + 1};
     return append_named(out, names, mask);
@@ -64,19 +55,15 @@ struct PackNeon {
   }
 };
 
-struct PackNeonFloat {
+struct PackNeonFloat : Pack<PackNeonFloat> {
   using Real = float;
   using V = float32x4_t;
   using M = uint32x4_t;
   static constexpr int width = 4;
 
   static V same(double value) { return vdupq_n_f32(static_cast<float>(value)); }
-  static V add(V a, V b) { return vaddq_f32(a, b); }
-  static V sub(V a, V b) { return vsubq_f32(a, b); }
-  static V mul(V a, V b) { return vmulq_f32(a, b); }
   static V fma(V a, V b, V c) { return vfmaq_f32(c, a, b); }
   static V fms(V a, V b, V c) { return vfmaq_f32(vnegq_f32(c), a, b); }
-  static V inverse(V a) { return vdivq_f32(vdupq_n_f32(1), a); }
   static M all() { return vdupq_n_u32(~0U); }
   static M first(int count) {
     const std::uint32_t places[4] = {0, 1, 2, 3};
@@ -93,23 +80,6 @@ struct PackNeonFloat {
     a = vcombine_f32(vget_low_f32(xy_pq), vget_low_f32(xy_rs));
     b = vcombine_f32(vget_high_f32(xy_pq), vget_high_f32(xy_rs));
     c = vcombine_f32(vget_low_f32(z_pq), vget_low_f32(z_rs));
-  }
-  static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
-    float all_a[width], all_b[width], all_c[width];
-    vst1q_f32(all_a, a);
-    vst1q_f32(all_b, b);
-    vst1q_f32(all_c, c);
-    for (int k = 0; k < count; ++k) {
-      double* at = f + 4 * static_cast<std::int64_t>(index[k]);
-      at[0] -= all_a[k];
-      at[1] -= all_b[k];
-      at[2] -= all_c[k];
-    }
-  }
-  static void add_sums(double* f, V a, V b, V c) {
-    f[0] += sum(a);
-    f[1] += sum(b);
-    f[2] += sum(c);
   }
 };
 

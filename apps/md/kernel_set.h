@@ -1,0 +1,15 @@
+// All kernels of one instruction set. Included as lj_kernel.h is.
+#pragma once
+
+#include "md/lj_kernel.h"
+#include "md/search_kernel.h"
+
+namespace md {
+
+// `P` packs doubles, `Single` floats. Made by the compiler: nothing of a processor's own may run before it is chosen.
+template <class P, class Single>
+consteval Kernels kernel_set(std::string_view name) {
+  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>};
+}
+
+}  // namespace md

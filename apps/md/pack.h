@@ -1,0 +1,54 @@
+// What a pack of numbers does whatever its instruction set: compilers take `a + b` of two registers as it stands. `P` is the
+// pack itself, so every instruction set has functions of its own. The other operations are explained in pack_scalar.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace md {
+
+template <class P>
+struct Pack {
+  template <class V>
+  static V add(V a, V b) {
+    return a + b;
+  }
+  template <class V>
+  static V sub(V a, V b) {
+    return a - b;
+  }
+  template <class V>
+  static V mul(V a, V b) {
+    return a * b;
+  }
+  // The divider works beside the multipliers, which are what the loop waits for.
+  template <class V>
+  static V inverse(V a) {
+    return typename P::Real{1} / a;
+  }
+
+  // Takes (a, b, c) from the first `count` indexed atoms' values, one after the other. Single precision needs nothing faster: its
+  // lists are full.
+  template <class V>
+  static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
+    typename P::Real all_a[P::width], all_b[P::width], all_c[P::width];
+    std::memcpy(all_a, &a, sizeof a);
+    std::memcpy(all_b, &b, sizeof b);
+    std::memcpy(all_c, &c, sizeof c);
+    for (int k = 0; k < count; ++k) {
+      double* at = f + 4 * static_cast<std::int64_t>(index[k]);
+      at[0] -= all_a[k];
+      at[1] -= all_b[k];
+      at[2] -= all_c[k];
+    }
+  }
+  // Adds the sums over each pack to the three values at f.
+  template <class V>
+  static void add_sums(double* f, V a, V b, V c) {
+    f[0] += P::sum(a);
+    f[1] += P::sum(b);
+    f[2] += P::sum(c);
+  }
+};
+
+}  // namespace md
