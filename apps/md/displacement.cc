@@ -12,7 +12,7 @@ void keep_positions(const Atoms& atoms, Array<double>& kept) {
   std::memcpy(kept.data(), atoms.x.data(), values * atoms.own * sizeof(double));
 }
 
-double furthest_since(const Atoms& atoms, const Array<double>& kept) {
+double furthest_squared(const Atoms& atoms, const Array<double>& kept, std::size_t first, std::size_t last) {
   // Several maxima side by side: the loop does not wait for one.
   constexpr std::size_t lanes = 4;
   std::array<double, lanes> most{};
@@ -22,14 +22,14 @@ double furthest_since(const Atoms& atoms, const Array<double>& kept) {
                  dz = x[values * i + 2] - before[values * i + 2];
     return dx * dx + dy * dy + dz * dz;
   };
-  std::size_t i = 0;
-  for (; i + lanes <= atoms.own; i += lanes) {
+  std::size_t i = first;
+  for (; i + lanes <= last; i += lanes) {
     for (std::size_t k = 0; k < lanes; ++k) {
       const double s = squared(i + k);
       most[k] = s <= most[k] ? most[k] : s;  // a NaN stays
     }
   }
-  for (; i < atoms.own; ++i) {
+  for (; i < last; ++i) {
     const double s = squared(i);
     most[0] = s <= most[0] ? most[0] : s;
   }
@@ -38,7 +38,11 @@ double furthest_since(const Atoms& atoms, const Array<double>& kept) {
     if (std::isnan(each)) return std::numeric_limits<double>::infinity();
     largest = std::max(largest, each);
   }
-  return std::sqrt(largest);
+  return largest;
+}
+
+double furthest_since(const Atoms& atoms, const Array<double>& kept) {
+  return std::sqrt(furthest_squared(atoms, kept, 0, atoms.own));
 }
 
 }  // namespace md

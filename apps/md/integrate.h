@@ -7,6 +7,8 @@
 namespace md {
 
 void kick(double half_step_per_mass, int threads, Atoms& atoms);
-void kick_drift(double half_step_per_mass, double step, bool kick_twice, int threads, Atoms& atoms);
+// With `since`, returns the furthest that any own atom went from there, as furthest_since does: while the positions are at hand.
+double kick_drift(double half_step_per_mass, double step, bool kick_twice, int threads, Atoms& atoms,
+                  const Array<double>* since = nullptr);
 
 }  // namespace md

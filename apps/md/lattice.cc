@@ -26,7 +26,7 @@ Box lattice_box(const std::array<int, 3>& cells, double density) {
   return box;
 }
 
-void add_lattice(const std::array<int, 3>& cells, double density, const Domain& domain, Atoms& atoms) {
+void add_lattice(const std::array<int, 3>& cells, double density, std::int32_t seed, const Domain& domain, Atoms& atoms) {
   const double places = 8.0 * cells[0] * cells[1] * cells[2];
   if (places > 2147483646.0) {
     throw BadInput("a lattice of " + std::to_string(places / 2) + " atoms: their ids, 32 bits, end at half of 2147483646");
@@ -43,7 +43,7 @@ void add_lattice(const std::array<int, 3>& cells, double density, const Domain& 
         for (int d = 0; d < 3; ++d) ours = ours && position[d] >= domain.own.low[d] && position[d] < domain.own.high[d];
         if (!ours) continue;
         const int id = (k * (2 * cells[1]) + j) * (2 * cells[0]) + i + 1;
-        const std::array<double, 3> velocity = seeded_velocity(id);
+        const std::array<double, 3> velocity = seeded_velocity(id, seed);
         atoms.add(id, 0, position.data(), velocity.data());
       }
     }

@@ -2,15 +2,23 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <span>
+#include <string_view>
 
+#include "md/model.h"
 #include "md/options.h"
 #include "md/ranks.h"
 #include "md/run.h"
+#include "md/tdr.h"
 
 int main(int argc, char** argv) {
   std::unique_ptr<md::Ranks> ranks;
   try {
     ranks = md::all_ranks(&argc, &argv);
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    const std::span<char* const> after_command(argv + (argc > 1 ? 1 : 0), static_cast<std::size_t>(argc > 1 ? argc - 1 : argc));
+    if (command == "model") return md::model(after_command, *ranks);
+    if (command == "tdr") return md::tdr(after_command, *ranks);
     const md::Options options = md::read_options({argv, static_cast<std::size_t>(argc)});
     if (options.help) {
       if (ranks->rank() == 0) std::fputs(md::help_text().c_str(), stdout);

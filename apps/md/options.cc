@@ -1,5 +1,6 @@
 #include "md/options.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <vector>
@@ -62,6 +63,9 @@ std::vector<Option> make_options() {
   add({"--trigger"}, "interval | displacement: what makes new lists due", [](const Given& g, Settings& s) {
     s.trigger = g.first_of("interval", "displacement") ? Trigger::interval : Trigger::displacement;
   });
+  add({"--seed"}, "NUMBER: other velocities at the beginning; 0: miniMD's", [](const Given& g, Settings& s) {
+    s.seed = static_cast<std::int32_t>(g.whole(0, 1'000'000));
+  });
   add({"--dt"}, "TIME of a step", [](const Given& g, Settings& s) { s.time_step = g.number(0); });
   add({"--thermo"}, "STEPS between rows of output; 0: start and end", [](const Given& g, Settings& s) { s.thermo_interval = g.whole(0, many); });
   add({"-p", "--force"}, "lj | eam", [](const Given& g, Settings& s) { s.potential = g.first_of("lj", "eam") ? Potential::lj : Potential::eam; });
@@ -72,8 +76,11 @@ std::vector<Option> make_options() {
     s.precision = g.first_of("double", "mixed") ? Precision::whole : Precision::mixed;
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
-  add({"--offload"}, "none | force | list: what the agent at OFFPATH_AGENT computes", [](const Given& g, Settings& s) {
-    s.offload = g.value == "force" ? Offload::force : g.first_of("none", "list") ? Offload::none : Offload::list;
+  add({"--offload"}, "none | force | list | auto: what the agent at OFFPATH_AGENT computes", [](const Given& g, Settings& s) {
+    const std::array<std::string_view, 4> modes{"none", "force", "list", "auto"};
+    const auto* const mode = std::find(modes.begin(), modes.end(), g.value);
+    if (mode == modes.end()) g.refuse("none, force, list or auto");
+    s.offload = static_cast<Offload>(mode - modes.begin());
   });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
   add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them", [](const Given& g, Settings& s) { s.dump_file = g.value; });
@@ -89,7 +96,7 @@ std::vector<Option> make_options() {
 
 }  // namespace
 
-Options read_options(std::span<char* const> arguments) {
+Options read_options(std::span<char* const> arguments, const std::vector<std::string>& own) {
   Options options;
   // An input file comes first, wherever it is named: options go over what it says.
   for (std::size_t k = 1; k < arguments.size(); ++k) {
@@ -110,16 +117,20 @@ Options read_options(std::span<char* const> arguments) {
         if (spelling == name) option = &one;
       }
     }
-    if (option == nullptr && !input) throw BadInput("unknown option " + name + "; --help lists them");
+    const bool of_subcommand = std::find(own.begin(), own.end(), name) != own.end();
+    if (option == nullptr && !input && !of_subcommand) throw BadInput("unknown option " + name + "; --help lists them");
     if (k + 1 >= arguments.size()) throw BadInput(name + ": its value is missing");
-    if (!input) option->apply({name, arguments[k + 1]}, options.settings);
+    if (of_subcommand) options.own[name] = arguments[k + 1];
+    else if (!input) option->apply({name, arguments[k + 1]}, options.settings);
   }
   return options;
 }
 
 std::string help_text() {
   std::string text =
-      "usage: offpath-md [-i FILE] [OPTION VALUE] ...     molecular dynamics; under mpirun, on all its ranks\n\n"
+      "usage: offpath-md [-i FILE] [OPTION VALUE] ...     molecular dynamics; under mpirun, on all its ranks\n"
+      "       offpath-md model [OPTION VALUE] ...         what an agent is worth: predicted, and measured\n"
+      "       offpath-md tdr [OPTION VALUE] ...           how far temperatures diverge from exact ones\n\n"
       "  -i, --input_file FILE of miniMD; options go over what it says\n";
   for (const Option& option : make_options()) {
     std::string names;

@@ -4,24 +4,39 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <offpath/offpath.hpp>
 #include <optional>
 
 #include "md/agent_coworker.h"
+#include "md/auto_offload.h"
 #include "md/bad_input.h"
 #include "md/dump.h"
 #include "md/handover.h"
 #include "md/simulation.h"
+#include "md/stopwatch.h"
 
 namespace md {
 namespace {
+
+std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ranks) {
+  if (settings.offload == Offload::none) return nullptr;
+  if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count());
+  // What an agent cannot do, or one that is not there, is a reason to do without.
+  if (!Simulation::may_have_coworker(settings) || !settings.resume_file.empty()) return nullptr;
+  try {
+    return make_agent_coworker(ranks.rank(), ranks.count());
+  } catch (const offpath::Error& error) {
+    std::fprintf(stderr, "offpath-md: warning: goes on without an agent: %s\n", error.what());
+    return nullptr;
+  }
+}
 
 class Run {
  public:
   Run(const Settings& settings, Ranks& ranks)
       : settings_(settings),
         ranks_(ranks),
-        simulation_(settings, ranks,
-                    settings.offload == Offload::none ? nullptr : make_agent_coworker(ranks.rank(), ranks.count())) {
+        simulation_(settings, ranks, coworker_for(settings, ranks)) {
     const bool resumed = !settings.resume_file.empty();
     const bool writes = ranks.rank() == 0;
     if (writes && !settings.xyz_file.empty()) xyz_.emplace(settings.xyz_file, DumpFile::Format::xyz, resumed);
@@ -35,6 +50,7 @@ class Run {
       throw BadInput(settings_.resume_file + " goes on after step " + std::to_string(first) + "; -n " + std::to_string(settings_.steps) + " is before that");
     }
     simulation_.start();
+    if (settings_.offload == Offload::automatic) auto_offload_.emplace(simulation_, ranks_);
     print_head();
     began_ = std::chrono::steady_clock::now();
     if (first == 0) {
@@ -44,7 +60,7 @@ class Run {
     while (simulation_.steps_done() < settings_.steps) {
       const std::int64_t next = simulation_.steps_done() + 1;
       if (prints(next)) simulation_.expect_thermo();
-      simulation_.step();
+      one_step();
       if (prints(next)) print_row();
       write_snapshots();
       if (!settings_.restart_file.empty() && (next % settings_.restart_interval == 0 || next == settings_.steps)) {
@@ -54,6 +70,16 @@ class Run {
     seconds_ = seconds_since_start();
     if (handover_) handover_->finish();
     finish(settings_.steps - first);
+  }
+
+  void one_step() {
+    if (!auto_offload_) return simulation_.step();
+    double seconds = 0;
+    {
+      const Stopwatch watch(seconds);
+      simulation_.step();
+    }
+    auto_offload_->step_done(seconds);
   }
 
  private:
@@ -113,6 +139,7 @@ class Run {
       std::printf("# by the agent: %" PRId64 " lists, forces of %" PRId64 " steps\n", simulation_.lists_by_coworker(),
                   simulation_.forces_by_coworker());
     }
+    if (auto_offload_) std::printf("# auto: %s\n", auto_offload_->verdict().c_str());
     if (!simulation_.coworker_lost().empty()) {
       std::fprintf(stderr, "offpath-md: warning: went on without the agent: %s\n", simulation_.coworker_lost().c_str());
     }
@@ -137,11 +164,11 @@ class Run {
                  " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
                  " \"rebuilds\": %" PRId64 ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
                  " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
-                 " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 "}\n",
+                 " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 ", \"offload\": \"%s\"}\n",
                  simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
                  t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
                  simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(),
-                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker());
+                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker(), std::string(name_of(simulation_.mode())).c_str());
     if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
   }
 
@@ -150,6 +177,7 @@ class Run {
   Simulation simulation_;
   std::optional<DumpFile> xyz_, dump_;
   std::optional<Handover> handover_;
+  std::optional<AutoOffload> auto_offload_;
   std::chrono::steady_clock::time_point began_;
   double seconds_ = 0;
   std::optional<double> energy_first_;

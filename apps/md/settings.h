@@ -11,7 +11,7 @@ namespace md {
 
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };  // when lists are built anew
-enum class Offload { none, force, list };        // what the agent does
+enum class Offload { none, force, list, automatic };  // what the agent does; automatic: what serves best
 enum class Precision { whole, mixed };          // double throughout; pairs in float, sums in double
 
 struct Settings {
@@ -24,6 +24,7 @@ struct Settings {
   std::array<int, 3> cells{32, 32, 32};
   double density = 0.8442;
   double temperature = 1.44;
+  std::int32_t seed = 0;  // of velocities; 0: miniMD's
   double mass = 1;
 
   std::int64_t steps = 100;

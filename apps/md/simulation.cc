@@ -15,13 +15,16 @@ namespace md {
 Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker)
     : settings_(settings), ranks_(ranks), kernels_(choose_kernels(settings.kernels)), forces_(make_forces(settings, kernels_)),
       coworker_(std::move(coworker)) {
-  if (!coworker_) settings_.offload = Offload::none;
-  if (coworker_ && (settings.potential != Potential::lj || settings.precision != Precision::whole)) {
-    throw BadInput("--offload is there for Lennard-Jones in double precision");
+  chosen_later_ = settings_.offload == Offload::automatic;
+  if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
+  next_mode_ = settings_.offload;
+  if (coworker_ && !may_have_coworker(settings)) {
+    throw BadInput("--offload is there for Lennard-Jones in double precision, with one thread a rank");
   }
-  if (coworker_ && settings.threads != 1) throw BadInput("--offload is there for one thread a rank");
   if (coworker_ && settings.offload == Offload::force && ranks.count() != 1) throw BadInput("--offload force is there for one rank");
-  if (coworker_ && settings.offload == Offload::list && !settings.resume_file.empty()) throw BadInput("--offload list does not resume");
+  if (coworker_ && (chosen_later_ || settings_.offload == Offload::list) && !settings.resume_file.empty()) {
+    throw BadInput("--offload list and auto do not resume");
+  }
   settings_.mass = forces_->mass();
   settings_.cut = forces_->cut();
   half_step_per_mass_ = 0.5 * settings_.time_step / (settings_.mass * settings_.units.mvv_to_energy);
@@ -32,6 +35,10 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
   } else {
     create_lattice();
   }
+}
+
+bool Simulation::may_have_coworker(const Settings& settings) {
+  return settings.potential == Potential::lj && settings.precision == Precision::whole && settings.threads == 1;
 }
 
 void Simulation::make_grid(const Box& whole) {
@@ -48,7 +55,7 @@ double Simulation::energy_per_v2() const {
 
 void Simulation::create_lattice() {
   make_grid(lattice_box(settings_.cells, settings_.density));
-  add_lattice(settings_.cells, settings_.density, domain_, atoms_);
+  add_lattice(settings_.cells, settings_.density, settings_.seed, domain_, atoms_);
   double count = static_cast<double>(atoms_.own);
   ranks_.sum({&count, 1});
   atoms_in_all_ = static_cast<std::int64_t>(count);
@@ -72,7 +79,7 @@ void Simulation::read_data() {
       throw BadInput(settings_.data_file + ": atom " + std::to_string(atom.id) + " has type " + std::to_string(atom.type + 1) +
                      ", the potential has " + std::to_string(forces_->types()));
     }
-    const std::array<double, 3> velocity = data.velocities ? atom.v : seeded_velocity(atom.id);
+    const std::array<double, 3> velocity = data.velocities ? atom.v : seeded_velocity(atom.id, settings_.seed);
     if (ours) atoms_.add(atom.id, atom.type, atom.x.data(), velocity.data());
   }
   atoms_in_all_ = static_cast<std::int64_t>(data.atoms.size());
@@ -155,7 +162,10 @@ void Simulation::start() {
   compute_forces();
   if (!coworker_) return;
   try {
-    if (settings_.offload == Offload::force) coworker_->use_list(list_.blocks[0]);
+    if (settings_.offload == Offload::force) {
+      coworker_->use_list(list_.blocks[0]);
+      list_lent_ = true;
+    }
     if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
@@ -163,10 +173,12 @@ void Simulation::start() {
 }
 
 void Simulation::step() {
+  if (next_mode_ != settings_.offload) return step_into_next_mode();
   if (settings_.offload == Offload::list) return step_with_lists_elsewhere();
   drift();
   if (lists_due()) {
-    if (coworker_) return step_with_forces_elsewhere();
+    if (coworker_ && settings_.offload == Offload::force) return step_with_forces_elsewhere();
+    note_furthest();
     rebuild();
   } else {
     refresh_ghosts();
@@ -192,7 +204,8 @@ Thermo Simulation::thermo() {
 
 void Simulation::drift() {
   const Stopwatch watch(times_.integrate);
-  kick_drift(half_step_per_mass_, settings_.time_step, half_kick_due_, settings_.threads, atoms_);
+  const Array<double>* watched = settings_.offload == Offload::list ? &list_positions_ : nullptr;
+  gone_ = kick_drift(half_step_per_mass_, settings_.time_step, half_kick_due_, settings_.threads, atoms_, watched);
   half_kick_due_ = false;
 }
 
@@ -226,11 +239,15 @@ double Simulation::displacement() const {
   return std::sqrt(most);
 }
 
+void Simulation::note_furthest() {
+  if (rebuilds_ == 0 || margin_ > 0) return;  // lists made elsewhere are watched in every step
+  const Stopwatch watch(times_.neighbour);
+  furthest_ = std::max(furthest_, displacement());
+}
+
 void Simulation::rebuild() {
-  if (rebuilds_ > 0 && margin_ == 0) {  // lists made elsewhere are watched in every step
-    const Stopwatch watch(times_.neighbour);
-    furthest_ = std::max(furthest_, displacement());
-  }
+  if (list_lent_) std::swap(list_, list_before_);
+  list_lent_ = false;
   {
     const Stopwatch watch(times_.communicate);
     migrate(domain_, ranks_, atoms_);
@@ -250,7 +267,10 @@ void Simulation::rebuild() {
 
 void Simulation::list_neighbours() {
   bins_->note_positions(atoms_);
-  if (settings_.offload == Offload::list) keep_positions(atoms_, list_positions_);
+  if (settings_.offload == Offload::list) {
+    keep_positions(atoms_, list_positions_);
+    strayed_ = 0;
+  }
   const bool half = settings_.half && settings_.precision == Precision::whole;
   build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half, settings_.threads, kernels_, list_);
 }

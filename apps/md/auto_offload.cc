@@ -1,0 +1,189 @@
+#include "md/auto_offload.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace md {
+namespace {
+
+constexpr int probes_wanted = 4;  // forces, list, forces, list
+constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // of the host's time alone
+constexpr double clearly_faster = 0.7;
+constexpr double measured_s_min = 0.02;
+constexpr double too_slow = 1.1;
+constexpr std::int64_t steps_tried = 16, steps_tried_max = 400, steps_watched = 40;
+// The agent is lost when the host waits for so many of its own steps, and for long enough that it is no hiccup.
+constexpr double patience_steps = 20, patience_s_min = 0.2;
+
+}  // namespace
+
+std::string_view name_of(Offload mode) {
+  constexpr std::array<std::string_view, 4> names{"none", "force", "list", "auto"};
+  return names[static_cast<std::size_t>(mode)];
+}
+
+AutoOffload::AutoOffload(Simulation& simulation, Ranks& ranks)
+    : simulation_(simulation), ranks_(ranks), meter_(simulation), rebuilds_first_(simulation.rebuilds()) {
+  if (on_any_rank(!simulation.has_coworker())) stage_ = Stage::settled;
+}
+
+bool AutoOffload::on_any_rank(bool here) const {
+  double any = here ? 1 : 0;
+  ranks_.maximum({&any, 1});
+  return any > 0;
+}
+
+void AutoOffload::step_done(double seconds) {
+  ++steps_;
+  if (stage_ == Stage::probing) {
+    meter_.note_step();
+    probe();
+  } else if (stage_ == Stage::measuring) {
+    measure(seconds);
+  } else if (stage_ == Stage::trying) {
+    judge_trial(seconds);
+  } else if (simulation_.mode() != Offload::none) {
+    watch_over(seconds);
+  }
+}
+
+void AutoOffload::probe() {
+  if (on_any_rank(!simulation_.has_coworker())) {
+    stage_ = Stage::settled;
+    return;
+  }
+  if (probes_done_ < probes_wanted) {
+    const Offload what = probes_done_ % 2 == 0 ? Offload::force : Offload::list;
+    CoworkerTimes times;
+    if (probe_there_ && simulation_.probe_over(times)) {
+      (what == Offload::force ? agent_.force : agent_.list) = times.all_s();
+      ++probes_done_;
+      probe_there_ = false;
+    }
+    if (!probe_there_ && probes_done_ < probes_wanted && simulation_.has_coworker()) {
+      simulation_.begin_probe(probes_done_ % 2 == 0 ? Offload::force : Offload::list);
+      probe_there_ = true;
+    }
+  }
+  if (on_any_rank(probes_done_ < probes_wanted || !host_seen(1, 2, 0))) return;
+  predict();
+  // A clear case needs no better figures. Otherwise the host is measured again, without an agent at work beside it.
+  const bool clear = !candidates_.empty() && candidates_.back().predicted < clearly_faster * alone_;
+  if (clear) return choose();
+  stage_ = Stage::measuring;
+  meter_ = PhaseMeter(simulation_);
+  steps_ = 0;
+  rebuilds_first_ = simulation_.rebuilds();
+}
+
+void AutoOffload::measure(double seconds) {
+  seconds_ += seconds;
+  meter_.note_step();
+  if (on_any_rank(!host_seen(2, 4, steps_ < steps_tried_max ? measured_s_min : 0))) return;
+  predict();
+  choose();
+}
+
+bool AutoOffload::host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const {
+  const bool every_step = simulation_.settings().interval == 1 && simulation_.settings().trigger == Trigger::interval;
+  return meter_.rebuilds() >= (every_step ? plain : rebuilds) && (every_step || meter_.plain_steps() >= plain) && seconds_ >= seconds;
+}
+
+double AutoOffload::interval_seen() const {
+  const Settings& s = simulation_.settings();
+  if (s.trigger == Trigger::interval) return static_cast<double>(s.interval);
+  return static_cast<double>(steps_) / static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
+}
+
+void AutoOffload::predict() {
+  const Settings& s = simulation_.settings();
+  HostPhases host = meter_.phases();
+  std::array<double, 7> worst{host.force, host.integrate, host.communicate, host.rebuild, agent_.force, agent_.list, simulation_.fastest()};
+  ranks_.maximum(worst);
+  host.force = worst[0];
+  host.integrate = worst[1];
+  host.communicate = worst[2];
+  host.rebuild = worst[3];
+  const AgentPhases agent{worst[4], worst[5] * wide_search(s)};
+  host.communicate_wide = host.communicate * wide_search(s);
+  host.rebuild_wide = host.rebuild * wide_search(s);
+  host.list_steps = s.skin / 2 / (worst[6] * s.time_step);
+  host.bins_steps = 3 * host.list_steps;
+  alone_ = seconds_without(host, interval_seen());
+  candidates_.clear();
+  if (simulation_.may_offload_forces() && s.trigger == Trigger::interval) {
+    candidates_.push_back({Offload::force, seconds_with_forces_elsewhere(host, agent, interval_seen())});
+  }
+  candidates_.push_back({Offload::list, seconds_with_lists_elsewhere(host, agent)});
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.predicted > b.predicted; });
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), "ms a step: alone %.4g", 1e3 * alone_);
+  found_ = text.data();
+  for (const Candidate& one : candidates_) {
+    std::snprintf(text.data(), text.size(), ", %s %.4g predicted", std::string(name_of(one.mode)).c_str(), 1e3 * one.predicted);
+    found_ += text.data();
+  }
+}
+
+void AutoOffload::choose() {
+  std::erase_if(candidates_, [&](const Candidate& one) { return one.predicted > worth_trying * alone_; });
+  simulation_.be_patient(std::max(patience_s_min, patience_steps * alone_));
+  try_next();
+}
+
+void AutoOffload::try_next() {
+  seconds_ = 0;
+  steps_ = 0;
+  if (candidates_.empty()) {
+    stage_ = Stage::settled;
+    simulation_.switch_to(Offload::none);
+    return;
+  }
+  stage_ = Stage::trying;
+  const Offload mode = candidates_.back().mode;
+  candidates_.pop_back();
+  simulation_.switch_to(mode);
+  // Whole intervals; the first of them touches memory for the first time.
+  trial_unit_ = mode == Offload::force ? simulation_.settings().interval : 1;
+  steps_warm_ = mode == Offload::force ? std::max<std::int64_t>(2, trial_unit_) : steps_tried / 2;
+}
+
+void AutoOffload::judge_trial(double seconds) {
+  if (steps_ > steps_warm_) seconds_ += seconds;
+  const std::int64_t counted = steps_ - steps_warm_;
+  if (counted < steps_tried || counted % trial_unit_ != 0) return;
+  if (counted < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
+  double each = seconds_ / static_cast<double>(counted);
+  ranks_.maximum({&each, 1});
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), ", %s %.4g tried", std::string(name_of(simulation_.mode())).c_str(), 1e3 * each);
+  found_ += text.data();
+  if (each > worth_keeping * alone_ || on_any_rank(!simulation_.has_coworker())) return try_next();
+  stage_ = Stage::settled;
+  seconds_ = 0;
+  steps_ = 0;
+}
+
+void AutoOffload::watch_over(double seconds) {
+  seconds_ += seconds;
+  if (steps_ % steps_watched != 0) return;
+  double each = seconds_ / static_cast<double>(steps_watched);
+  ranks_.maximum({&each, 1});
+  seconds_ = 0;
+  slow_windows_ = each > too_slow * alone_ ? slow_windows_ + 1 : 0;
+  if (slow_windows_ < 2) return;
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), ", %s %.4g later", std::string(name_of(simulation_.mode())).c_str(), 1e3 * each);
+  found_ += text.data();
+  simulation_.switch_to(Offload::none);
+}
+
+std::string AutoOffload::verdict() const {
+  const std::string mode(name_of(simulation_.mode()));
+  if (!found_.empty()) return mode + " (" + found_ + ")";
+  return mode + (simulation_.has_coworker() ? " (the agent has not answered yet)" : " (there is no agent)");
+}
+
+}  // namespace md

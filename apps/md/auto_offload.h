@@ -1,0 +1,64 @@
+// `--offload auto`: finds out inside the run which mode serves best.
+//
+//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice that
+//             nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers costs nothing
+//   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
+//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
+//   settled   the first that was faster than the host alone, as tried; or none. A mode that gets slower than the host alone
+//             was, twice in a row, is given up for good
+//
+// With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is none. Time
+// is an argument. All ranks decide alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "md/phase_meter.h"
+
+namespace md {
+
+class AutoOffload {
+ public:
+  AutoOffload(Simulation& simulation, Ranks& ranks);
+
+  // After every step, with the seconds it took.
+  void step_done(double seconds);
+
+  // What was found so far, in words, for the end of the run.
+  [[nodiscard]] std::string verdict() const;
+
+ private:
+  struct Candidate {
+    Offload mode;
+    double predicted;
+  };
+  void probe();
+  void measure(double seconds);
+  void predict();
+  void choose();
+  void try_next();
+  void judge_trial(double seconds);
+  void watch_over(double seconds);
+  [[nodiscard]] bool host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const;
+  [[nodiscard]] double interval_seen() const;
+  [[nodiscard]] bool on_any_rank(bool here) const;
+
+  Simulation& simulation_;
+  Ranks& ranks_;
+  PhaseMeter meter_;
+  enum class Stage { probing, measuring, trying, settled } stage_ = Stage::probing;
+  int probes_done_ = 0;
+  bool probe_there_ = false;
+  AgentPhases agent_;
+  double alone_ = 0;  // a step of the host alone
+  std::vector<Candidate> candidates_;  // the best last
+  std::int64_t steps_ = 0, rebuilds_first_ = 0, steps_warm_ = 0, trial_unit_ = 1;
+  double seconds_ = 0;
+  int slow_windows_ = 0;
+  std::string found_;
+};
+
+std::string_view name_of(Offload mode);
+
+}  // namespace md

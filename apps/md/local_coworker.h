@@ -1,0 +1,12 @@
+// A coworker in this process, which does what it is asked at once: the same numbers as the agent's, and no time won.
+#pragma once
+
+#include <memory>
+
+#include "md/coworker.h"
+
+namespace md {
+
+std::unique_ptr<Coworker> make_local_coworker();
+
+}  // namespace md

@@ -1,0 +1,14 @@
+// "1,5,10" as numbers, for options of subcommands.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace md {
+
+// What `given` says under this name, or `otherwise`. Throws BadInput naming the option.
+std::vector<double> numbers_of(const std::map<std::string, std::string>& given, const std::string& name, const std::string& otherwise);
+double number_of(const std::map<std::string, std::string>& given, const std::string& name, const std::string& otherwise);
+
+}  // namespace md

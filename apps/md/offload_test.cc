@@ -1,0 +1,127 @@
+// Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto chooses.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "md/auto_offload.h"
+#include "md/local_coworker.h"
+
+namespace md {
+namespace {
+
+Settings small_box(Offload offload) {
+  Settings settings;
+  settings.cells = {8, 8, 8};
+  settings.interval = 1;
+  settings.offload = offload;
+  return settings;
+}
+
+Thermo exact_after(int steps) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::none), ranks);
+  simulation.start();
+  for (int step = 0; step < steps; ++step) simulation.step();
+  return simulation.thermo();
+}
+
+void expect_near(const Thermo& found, const Thermo& expected) {
+  EXPECT_NEAR(found.temperature, expected.temperature, 1e-8);
+  EXPECT_NEAR(found.energy, expected.energy, 1e-8);
+  EXPECT_NEAR(found.pressure, expected.pressure, 1e-7);
+}
+
+TEST(Offload, ListsMadeElsewhereMissNothing) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::list), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_GT(simulation.lists_by_coworker(), 40);
+  EXPECT_LT(simulation.rebuilds(), 40);
+}
+
+TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::force), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_EQ(simulation.forces_by_coworker(), 400);
+}
+
+TEST(Offload, ModesChangeInTheMiddleOfARun) {
+  OneRank ranks;
+  Settings settings = small_box(Offload::automatic);
+  settings.trigger = Trigger::displacement;
+  Simulation simulation(settings, ranks, make_local_coworker());
+  simulation.start();
+  for (const Offload mode : {Offload::none, Offload::list, Offload::none, Offload::force, Offload::list}) {
+    simulation.switch_to(mode);
+    for (int step = 0; step < 60; ++step) simulation.step();
+    EXPECT_EQ(simulation.mode(), mode);
+  }
+  expect_near(simulation.thermo(), exact_after(300));
+}
+
+TEST(Offload, ProbesLeaveNoTrace) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::automatic), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 100; ++step) {
+    simulation.begin_probe(step % 2 == 0 ? Offload::force : Offload::list);
+    simulation.step();
+    CoworkerTimes times;
+    EXPECT_TRUE(simulation.probe_over(times));
+  }
+  expect_near(simulation.thermo(), exact_after(100));
+}
+
+// Steps take what `seconds_in` says of each mode.
+template <class Seconds>
+Offload chosen(Simulation& simulation, AutoOffload& automatic, int steps, Seconds seconds_in) {
+  for (int step = 0; step < steps; ++step) {
+    const Offload mode = simulation.mode();
+    simulation.step();
+    automatic.step_done(seconds_in(mode));
+  }
+  return simulation.mode();
+}
+
+class AutoOffloadTest : public testing::Test {
+ protected:
+  AutoOffloadTest() : simulation_(small_box(Offload::automatic), ranks_, make_local_coworker()) {
+    simulation_.start();
+    automatic_.emplace(simulation_, ranks_);
+  }
+  OneRank ranks_;
+  Simulation simulation_;
+  std::optional<AutoOffload> automatic_;
+};
+
+TEST_F(AutoOffloadTest, KeepsWhatIsFasterAsTried) {
+  EXPECT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
+}
+
+TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
+  EXPECT_EQ(chosen(simulation_, *automatic_, 300, [](Offload mode) { return mode == Offload::none ? 1e-3 : 10.0; }), Offload::none);
+  EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
+}
+
+TEST_F(AutoOffloadTest, GivesUpWhatGetsSlowerLater) {
+  ASSERT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
+  EXPECT_EQ(chosen(simulation_, *automatic_, 200, [](Offload) { return 10.0; }), Offload::none);
+  EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
+}
+
+TEST(AutoOffload, IsNoneWithoutAnAgent) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::automatic), ranks);
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  EXPECT_EQ(chosen(simulation, automatic, 50, [](Offload) { return 1e-3; }), Offload::none);
+  EXPECT_EQ(automatic.verdict(), "none (there is no agent)");
+}
+
+}  // namespace
+}  // namespace md
