@@ -55,8 +55,8 @@ class Offpath(CMakePackage):
                    "src/exchange/host_sampler", "src/host"]  # fmt: skip
         if agent:
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
-                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/host",
-                       "src/agent"]  # fmt: skip
+                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/tcp",
+                       "src/host", "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),

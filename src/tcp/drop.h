@@ -1,0 +1,44 @@
+// Why a frame was not taken. Every one is counted under its reason; none is an error of ours.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace offpath::tcp {
+
+#define OFFPATH_TCP_DROPS(X)                                          \
+  X(none, "taken")                                                    \
+  X(truncated, "shorter than its headers say")                        \
+  X(other_station, "for another hardware address")                    \
+  X(other_protocol, "neither ARP nor IPv4 with TCP or ICMP")          \
+  X(bad_ip_header, "an IPv4 header that makes no sense")              \
+  X(bad_ip_checksum, "a wrong checksum of the IPv4 header")           \
+  X(fragment, "a fragment of a datagram")                             \
+  X(other_address, "for another IPv4 address")                        \
+  X(bad_source, "from an address that nobody can have")               \
+  X(bad_tcp_header, "a TCP header that makes no sense")               \
+  X(bad_tcp_checksum, "a wrong TCP checksum")                         \
+  X(bad_arp, "ARP that makes no sense")                               \
+  X(bad_icmp, "ICMP that makes no sense, or is about no flow of ours") \
+  X(no_room, "beyond a bound")
+
+enum class Drop : std::uint8_t {
+#define X(name, text) name,
+  OFFPATH_TCP_DROPS(X)
+#undef X
+};
+
+#define X(name, text) +1
+inline constexpr std::size_t drop_reasons = 0 OFFPATH_TCP_DROPS(X);
+#undef X
+
+[[nodiscard]] constexpr std::string_view drop_text(Drop reason) noexcept {
+  constexpr std::string_view texts[] = {
+#define X(name, text) text,
+      OFFPATH_TCP_DROPS(X)
+#undef X
+  };
+  return texts[static_cast<std::size_t>(reason)];
+}
+
+}  // namespace offpath::tcp
