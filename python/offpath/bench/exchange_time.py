@@ -67,11 +67,18 @@ def draw(report: Report, out: Path) -> Path:
     for row, (size, text) in enumerate(SIZES.items()):
         for column, (figure, title) in enumerate((("ranks", "MPI's ranks on this machine"), ("time", "by LogGP"))):
             place = axes[row][column]
+            colours: dict[str, str] = {}  # of a topology, by deadline and by collectives
             for line in figures.lines_of(report, f"exchange_{figure}_{size}"):
+                shape = line.name.removesuffix(", deadline").removesuffix(", collectives")
+                colour = colours.setdefault(shape, f"C{len(colours)}")
                 style = "--" if "collectives" in line.name else "-"
-                place.plot(line.x, line.y, style, marker="o", markersize=3, label=line.name)
+                place.plot(line.x, line.y, style, color=colour, marker="o", markersize=3, label=line.name)
             place.set(xscale="log", yscale="log", xlabel="members", ylabel="exchange time (us)",
                       title=f"{title}, {text}")  # fmt: skip
+            ticks = sorted({x for line in place.lines for x in line.get_xdata()})
+            place.set_xticks(ticks, [f"{x:g}" for x in ticks])
+            place.minorticks_off()
+            place.yaxis.set_major_formatter("{x:g}")
             place.grid(alpha=0.3)
             if place.lines:
                 place.legend(fontsize=7)
