@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 
 #include "exchange/exchange.h"
@@ -22,6 +23,7 @@ double median(std::vector<double> values) {
 // Until this rank's view of the epoch is given; what arrives for the next one waits in the exchange.
 Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch, std::optional<TimeNs>& given_at) {
   ExchangeEffects effects;
+  bool any = false;
   TimeNs now = monotonic_ns();  // read once for all that is done at a time
   const auto carry_out = [&] {
     while (std::exchange(effects.wants_local, false)) exchange.on_local(record, 0, now, effects);
@@ -31,23 +33,23 @@ Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, 
     effects.sends.clear();
     effects.views.clear();
   };
-  // What the leaders said at the end of the round before: who does not listen takes them for dead.
-  OFP_TRY(carrier.poll(now, [&](MemberIndex, const SharedBytes& parcel) { (void)exchange.on_parcel(parcel, now, effects); }));
-  carry_out();
+  const auto take_in = [&](MemberIndex, const SharedBytes& parcel) {
+    any = true;
+    (void)exchange.on_parcel(parcel, now, effects);
+    carry_out();
+  };
+  const Carrier::Take take = std::ref(take_in);
   if (exchange.epoch() < epoch) exchange.begin(now, effects);
   carry_out();
-  while (!given_at) {
-    bool any = false;
+  // Once at least: who does not listen to what the leaders said at the end of the round before takes them for dead.
+  do {
+    any = false;
     now = monotonic_ns();
-    OFP_TRY(carrier.poll(now, [&](MemberIndex, const SharedBytes& parcel) {
-      any = true;
-      (void)exchange.on_parcel(parcel, now, effects);
-      carry_out();
-    }));
-    if (any) continue;
+    OFP_TRY(carrier.poll(now, take));
+    if (any || given_at) continue;
     exchange.on_time(now, effects);  // a poll that finds nothing lets other ranks have the core where they share it
     carry_out();
-  }
+  } while (!given_at);
   return {};
 }
 

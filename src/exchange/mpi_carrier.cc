@@ -19,7 +19,8 @@ namespace {
 
 constexpr int tag = 77;
 constexpr std::size_t receives = 4;                     // posted at a time, from whomever
-constexpr std::size_t persistent_bytes_max = 64 << 10;  // larger parcels are sent from where they lie
+// Small parcels MPI sends at once, without a request to speak of; large ones are sent from where they lie.
+constexpr std::size_t persistent_bytes_min = 2 << 10, persistent_bytes_max = 64 << 10;
 constexpr TimeNs watch_every_ns = 10 * millisecond_ns;
 
 // MPI's error codes, mapped once.
@@ -53,6 +54,8 @@ struct Outgoing {
   MPI_Request single = MPI_REQUEST_NULL;
   SharedBytes kept;             // what a single one sends from
   bool busy = false;
+  SharedBytes next;             // the newest that waits for the end of that one
+  TimeNs next_deadline = 0;
 };
 
 struct Incoming {
@@ -141,6 +144,7 @@ struct MpiCarrier::State {
   TimeNs watched_at = 0;
   std::uint64_t left_out = 0;
   Status ended;
+  void start_next(MemberIndex to);
 };
 
 MpiCarrier::MpiCarrier(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -197,31 +201,39 @@ void end_if_sent(Outgoing& out) {
 
 std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
-void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs) {
+// A rank that does not receive gets no more until it has taken what is on its way; then the newest that there is for it.
+void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {
   Outgoing& out = state_->outgoing[to];
   if (out.busy) end_if_sent(out);  // it may have been since the last poll
-  if (out.busy || !state_->ended) {
-    ++state_->left_out;  // a rank that does not receive gets no more until it has taken what is on its way
-    return;
-  }
+  if (out.next || !state_->ended) ++state_->left_out;
+  if (!state_->ended) return;
+  out.next = std::move(parcel);
+  out.next_deadline = deadline;
+  if (!out.busy) state_->start_next(to);
+}
+
+void MpiCarrier::State::start_next(MemberIndex to) {
+  Outgoing& out = outgoing[to];
+  const SharedBytes parcel = std::move(out.next);
   const int rank = static_cast<int>(to), bytes = static_cast<int>(parcel->size());
   int code = MPI_SUCCESS;
-  if (parcel->size() > persistent_bytes_max) {
-    out.kept = std::move(parcel);
-    code = MPI_Isend(out.kept->data(), bytes, MPI_BYTE, rank, tag, state_->communicator, &out.single);
+  if (parcel->size() < persistent_bytes_min || parcel->size() > persistent_bytes_max) {
+    out.kept = parcel;
+    code = MPI_Isend(out.kept->data(), bytes, MPI_BYTE, rank, tag, communicator, &out.single);
   } else {
     if (out.bytes != parcel->size() || out.usual.request == MPI_REQUEST_NULL) {
       out.usual.release();
       out.copy.resize(parcel->size());
       out.bytes = parcel->size();
-      code = MPI_Send_init(out.copy.data(), bytes, MPI_BYTE, rank, tag, state_->communicator, &out.usual.request);
+      code = MPI_Send_init(out.copy.data(), bytes, MPI_BYTE, rank, tag, communicator, &out.usual.request);
     }
     std::memcpy(out.copy.data(), parcel->data(), parcel->size());
     if (code == MPI_SUCCESS) code = MPI_Start(&out.usual.request);
   }
-  if (const Status sent = checked(code, "sending"); !sent) state_->ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
+  if (const Status sent = checked(code, "sending"); !sent) ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
   else out.busy = true;
-  if (out.busy && out.single == MPI_REQUEST_NULL) end_if_sent(out);  // a small one mostly is, and need not be looked at any more
+  // A small one mostly is, and need not be looked at any more; a large one would cost this rank its core where ranks share one.
+  if (out.busy && parcel->size() < persistent_bytes_min) end_if_sent(out);
 }
 
 Status MpiCarrier::poll(TimeNs now, const Take& take) {
@@ -274,6 +286,16 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
     auto parcel = std::make_shared<const std::vector<std::byte>>(in.bytes.begin(), in.bytes.begin() + bytes);
     if (const Status again = checked(MPI_Start(&in.request.request), "MPI_Start"); !again) state.ended = again;
     take(static_cast<MemberIndex>(status.MPI_SOURCE), std::move(parcel));
+  }
+  for (MemberIndex to = 0; to < state.outgoing.size(); ++to) {
+    Outgoing& out = state.outgoing[to];
+    if (!out.next || out.busy || !state.ended) continue;
+    if (now < out.next_deadline) {
+      state.start_next(to);
+    } else {
+      out.next.reset();
+      ++state.left_out;
+    }
   }
   return state.ended;
 }
