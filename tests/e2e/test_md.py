@@ -300,14 +300,19 @@ def test_model_predicts_and_measures_every_mode(agent: AgentProcess, monkeypatch
         (interval, mode) for interval in (1, 10) for mode in ("none", "force", "list")
     ]
     assert all(row["predicted_s"] > 0 and row["measured_s"] > 0 and row["joules"] > 0 for row in found["rows"])
-    one, eight = ({(r["interval"], r["mode"]): r["predicted_s"] for r in other["rows"]} for other in found["hypothetical"])
-    assert one[1, "force"] == pytest.approx(next(r["predicted_s"] for r in found["rows"] if r["mode"] == "force"), rel=1e-6)
+    one, eight = (
+        {(r["interval"], r["mode"]): r["predicted_s"] for r in other["rows"]} for other in found["hypothetical"]
+    )
+    assert one[1, "force"] == pytest.approx(
+        next(r["predicted_s"] for r in found["rows"] if r["mode"] == "force"), rel=1e-6
+    )
     assert eight[1, "force"] <= one[1, "force"] and eight[1, "none"] == one[1, "none"]
 
 
 def test_temperature_divergence_is_nothing_where_nothing_is_missed(tmp_path: Path):
     path = tmp_path / "tdr.json"
-    ended("tdr", "-s", "8", "-n", "300", "--skins", "0.1,0.3", "--intervals", "1,20", "--seeds", "2", "--report", str(path))
+    options = "tdr -s 8 -n 300 --skins 0.1,0.3 --intervals 1,20 --seeds 2 --report"
+    ended(*options.split(), str(path))
     rates = {(r["skin"], r["interval"], r["seed"], r["mode"]): r["tdr"] for r in json.loads(path.read_text())["rates"]}
     for skin in (0.1, 0.3):
         for seed in (0, 1):

@@ -19,6 +19,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
 
 LINKS = ("local", "tcp", "verbs")
+MD_PARTS = ("rates", "memory", "gains", "auto", "model", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]
@@ -135,11 +136,22 @@ def exchange_command(
 
 
 @app.command("md")
-def md_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
-    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory."""
+def md_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help=f"Which: {', '.join(MD_PARTS)}; all of them.")
+    ] = None,
+) -> None:
+    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory; what an agent
+    is worth to it, beside the host alone and its model; figures 7 and 11 to 15 of the paper on molecular dynamics."""
     from . import md
 
-    finish(md.run(quick, make_console()), json_path, check)
+    if unknown := [each for each in part or () if each not in MD_PARTS]:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(MD_PARTS)}", param_hint="--part")
+    finish(md.run(out, quick, part or list(MD_PARTS), make_console()), json_path, check)
 
 
 @app.command("sift")

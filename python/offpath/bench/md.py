@@ -1,19 +1,21 @@
-"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; mixed precision; memory."""
+"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; mixed precision;
+memory; and what an agent is worth to it (md_offpath)."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 
-from .programs import ProgramError, default_cores, find_program
+from . import md_figures, md_offpath
+from .agent_process import AgentUnavailableError
+from .md_run import agent_with_functions, run_md
+from .programs import ProgramError, default_cores, empty_report
 from .report import Claim, Report
 
 ROUNDS = 5  # of every variant, in turns
@@ -26,19 +28,25 @@ CLAIMS = {
     "lammps": ("md.vs_lammps", "atom-steps/s", ">= 1.8"),
     "mixed": ("md.mixed_vs_double", "atom-steps/s", ">= 1.3"),
     "memory": ("md.bytes_per_atom", "bytes", "<= 400"),
+    "force": ("md.force_mode_gain", "%", ">= 0.8"),
+    "list": ("md.list_mode_gain", "%", ">= 0.8"),
+    "auto": ("md.auto_vs_best", "", ">= 0.95"),
+    "model": ("md.model_error", "%", "<= 10 %"),
+    "model_p90": ("md.model_error_p90", "%", "<= 20 %"),
+    "tdr": ("md.tdr_ratio", "", "<= 1.2, or within the seeds' spread"),
+}
+PARTS = {
+    "rates": ("lammps", "mixed"),
+    "memory": ("memory",),
+    "gains": ("force", "list"),
+    "auto": ("auto",),
+    "model": ("model", "model_p90"),
+    "tdr": ("tdr",),
 }
 
 
-def run_program(core: int, cells: int, steps: int, *options: str) -> dict[str, Any]:
-    """One run of offpath-md on one core; what it reports."""
-    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
-        path = Path(directory) / "report.json"
-        command = ["taskset", "-c", str(core), str(find_program("offpath-md")), "-s", str(cells), "-n", str(steps)]
-        done = subprocess.run([*command, *options, "--report", str(path)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ProgramError(f"offpath-md ended with status {done.returncode}: {done.stderr.strip()}")
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return report
+def run_one(core: int, cells: int, steps: int, *options: str) -> dict[str, Any]:
+    return run_md(["-s", str(cells), "-n", str(steps), *options], str(core))
 
 
 def run_peer(core: int, cells: int, steps: int, style: str) -> float:
@@ -57,18 +65,16 @@ def measure_rates(report: Report, core: int, cells: int, steps: int, rounds: int
     ours: list[float] = []
     mixed: list[float] = []
     peers: dict[str, list[float]] = {"lj/cut": [], "lj/cut/opt": []}
-    drifts: dict[str, float] = {}
+    drifts: dict[str, list[float]] = {"double": [], "mixed": []}
     for _ in range(rounds):
-        plain = run_program(core, cells, steps)
+        plain = run_one(core, cells, steps)
         ours.append(plain["atom_steps_per_s"])
         for style, rates in peers.items():
             rates.append(run_peer(core, cells, steps, style))
-        single = run_program(core, cells, steps, "--precision", "mixed")
+        single = run_one(core, cells, steps, "--precision", "mixed")
         mixed.append(single["atom_steps_per_s"])
-        drifts = {
-            "double": abs(plain["energy_last"] - plain["energy_first"]),
-            "mixed": abs(single["energy_last"] - single["energy_first"]),
-        }
+        for name, one in (("double", plain), ("mixed", single)):
+            drifts[name].append(abs(one["energy_last"] - one["energy_first"]))
     rate = median(ours)
     for style, rates in peers.items():
         ratio = median(a / b for a, b in zip(ours, rates, strict=True))
@@ -92,14 +98,15 @@ def measure_rates(report: Report, core: int, cells: int, steps: int, rounds: int
             pairs=rounds,
         )
     )
-    drift = drifts["mixed"] / drifts["double"] if drifts["double"] else None
+    double, single_drift = max(drifts["double"]), max(drifts["mixed"])
+    drift = single_drift / double if double else None
     report.claims.append(
         Claim(
             "md.mixed_drift",
-            drifts["mixed"],
+            single_drift,
             "energy per atom",
             "double",
-            drifts["double"],
+            double,
             drift,
             "<= 2",
             drift is not None and drift <= 2,
@@ -109,23 +116,45 @@ def measure_rates(report: Report, core: int, cells: int, steps: int, rounds: int
 
 
 def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
-    large = run_program(core, cells, steps)
+    large = run_one(core, cells, steps)
     each = large["resident_bytes_max"] / large["atoms"]
     report.claims.append(Claim("md.bytes_per_atom", each, "bytes", target="<= 400", holds=each <= 400))
     report.claims.append(Claim("md.atom_steps_per_s (large)", large["atom_steps_per_s"], "atom-steps/s", holds=True))
 
 
-def run(quick: bool, console: Console) -> Report:
-    """Measures and prints the table."""
-    core, _ = default_cores()
-    report = Report("md")
-    try:
-        with console.status("rates"):
-            measure_rates(report, core, 8 if quick else CELLS, 20 if quick else STEPS, 1 if quick else ROUNDS)
-        with console.status("memory"):
-            measure_memory(report, core, 10 if quick else LARGE_CELLS, 20 if quick else LARGE_STEPS)
-    except ProgramError as error:
-        found = {claim.claim for claim in report.claims}
-        report.add_unmeasured([claim for claim in CLAIMS.values() if claim[0] not in found], str(error))
+def measure(part: str, report: Report, cores: tuple[int, int], quick: bool) -> None:
+    core, agent_core = cores
+    if part == "rates":
+        measure_rates(report, core, 8 if quick else CELLS, 20 if quick else STEPS, 1 if quick else ROUNDS)
+    elif part == "memory":
+        measure_memory(report, core, 10 if quick else LARGE_CELLS, 20 if quick else LARGE_STEPS)
+    elif part == "tdr":
+        skins, seeds = (md_offpath.TDR_SKINS[:2], 2) if quick else (md_offpath.TDR_SKINS, md_offpath.TDR_SEEDS)
+        md_offpath.measure_divergence(report, core, 6 if quick else 10, 200 if quick else 1000, skins, seeds)
+    else:
+        with agent_with_functions(agent_core) as agent:
+            if part == "gains":
+                size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
+                md_offpath.measure_gains(report, cores, agent.address, *size)
+            elif part == "auto":
+                sizes = md_offpath.QUICK_SIZES if quick else md_offpath.SIZES
+                md_offpath.measure_auto(report, core, agent.address, sizes)
+            else:
+                sizes = ((8, 20),) if quick else ((10, 200), (20, 60), (32, 60))
+                md_offpath.measure_model(report, core, agent.address, sizes)
+
+
+def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
+    """Measures, draws into ``out`` and prints the table."""
+    report = empty_report("md")
+    for part in parts:
+        try:
+            with console.status(part):
+                measure(part, report, default_cores(), quick)
+        except (ProgramError, AgentUnavailableError) as error:
+            found = {claim.claim for claim in report.claims}
+            report.add_unmeasured([CLAIMS[name] for name in PARTS[part] if CLAIMS[name][0] not in found], str(error))
     report.print(console)
+    for path in md_figures.draw(report, out):
+        console.print(f"drawn: {path}", highlight=False)
     return report

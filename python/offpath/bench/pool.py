@@ -22,7 +22,7 @@ from rich.console import Console
 
 from . import figures, pool_peer
 from .agent_process import AgentProcess, AgentUnavailableError
-from .programs import ProgramError, default_cores, find_program, run_program
+from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report, Series
 
 RECORD_BYTES = 37
@@ -147,17 +147,9 @@ def measure_remote(arguments: list[str], core: int, other_core: int) -> Report:
         return run_program("bench_pool_remote", [*arguments, "--agent", near.address, *named])
 
 
-def empty_report() -> Report:
-    """With the commit and machine that every program of the benchmarks says."""
-    said = subprocess.run(
-        [str(find_program("bench_pool_query")), "--describe"], capture_output=True, text=True, check=True
-    )
-    return Report.parse(said.stdout)
-
-
 def run(out: Path, quick: bool, console: Console) -> Report:
     """Measures, draws figures 3 and 4 into ``out`` and prints the table. Returns the report."""
-    report = empty_report()
+    report = empty_report("pool")
     measure_objects(report, quick, console)
     engines = [name for name in pool_peer.ENGINES if importlib.util.find_spec(name)]
     particles, turns = (80_000, 3) if quick else (PARTICLES, 21)

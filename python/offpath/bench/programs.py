@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .report import Report
@@ -55,6 +56,13 @@ def run_program(
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
             raise ProgramError(f"{name} ended with status {done.returncode}: {' / '.join(said)}")
         return Report.parse(path.read_text(encoding="utf-8"))
+
+
+def empty_report(bench: str) -> Report:
+    """With the commit and machine that every program of the benchmarks says."""
+    program = str(find_program("bench_pool_query"))
+    said = subprocess.run([program, "--describe"], capture_output=True, text=True, check=True)
+    return replace(Report.parse(said.stdout), bench=bench)
 
 
 def default_cores() -> tuple[int, int]:
