@@ -1,0 +1,26 @@
+// Scripts of packets, for tests: what is put in front of one stack, and what it must answer, in virtual time. A line is
+//
+//   listen 80                         the stack's owner listens, or
+//   connect 80                        connects to the peer's port
+//   in  S 0 win 1000 mss 1460 sack    a segment arrives; numbers are relative to the peer's and the stack's initial ones
+//   in  A 1:1001 ack 1 win 1000       with bytes 1 to 1000
+//   out SA 0 ack 1                    the stack sends this next, and nothing before it: flags, numbers, and what else is said
+//   out A 1:1461 ack 1
+//   none                              it sends nothing
+//   offer 3000 | allow 5000 | finish | abort | release      its owner does this; positions
+//   received 1000 | acknowledged 3000 | finished | closed reset      what its owner was told by now
+//   wait 200ms                        time passes
+//
+// Words after the flags: ack N, win N (scaled, in `out` as it stands), mss N, scale N, sack (permitted) or sack N:M,… (blocks),
+// ts V:E. In `out` what is not mentioned is not compared. Flags: S A F R P, P never compared. # begins a comment.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace offpath::tcp {
+
+// Empty, or what is wrong: line, what was expected, what was there.
+[[nodiscard]] std::string run_packet_script(std::string_view script);
+
+}  // namespace offpath::tcp

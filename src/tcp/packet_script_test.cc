@@ -1,0 +1,379 @@
+// What is said on the wire, segment by segment: handshake, retransmission, SACK, window, close.
+#include "tcp/packet_script.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace offpath::tcp {
+namespace {
+
+void expect_script(std::string_view script) { EXPECT_EQ(run_packet_script(script), ""); }
+
+constexpr std::string_view accepted = R"(
+  listen 80
+  in  S 0 win 65535 mss 1460 sack scale 0
+  out SA 0 ack 1 mss 1460 sack scale 7
+  in  A 1 ack 1
+  none
+)";
+const std::string served(accepted);
+
+TEST(PacketScript, SaysWhatIsWrong) {
+  EXPECT_NE(run_packet_script("listen 80\nin S 0\nout A 0").find("line 3"), std::string::npos);
+  EXPECT_NE(run_packet_script(served + "out A 1").find("nothing was sent"), std::string::npos);
+  EXPECT_NE(run_packet_script(served + "dance").find("no such command"), std::string::npos);
+}
+
+TEST(Handshake, RepeatsItsSynWithBackoffAndGivesUp) {
+  expect_script(R"(
+    connect 80
+    out S 0 mss 1460 sack scale 7
+    none
+    wait 1100ms
+    out S 0
+    wait 2100ms
+    out S 0
+    none
+    wait 200s
+    closed timed_out
+  )");
+}
+
+TEST(Handshake, RepeatsItsAnswerWithBackoffAndForgets) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1000 ts 7:0
+    out SA 0 ack 1 ts 0:7
+    in  S 0 mss 1000 ts 7:0
+    out SA 0 ack 1
+    wait 1100ms
+    out SA 0 ack 1
+    wait 2100ms
+    out SA 0 ack 1
+    wait 200s
+  )");
+}
+
+TEST(Handshake, TakesOnlyWhatThePeerHas) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 700
+    out SA 0 ack 1 scale 0
+    in  A 1 ack 1 win 10000
+    offer 1400
+    out A 1:701 ack 1
+    out A 701:1401 ack 1
+  )");
+}
+
+TEST(Handshake, IsRefused) {
+  expect_script("connect 80\n out S 0\n in RA 0 ack 1\n closed refused");
+  // Of a number that was never sent: refused in turn, and the own SYN stands.
+  expect_script("connect 80\n out S 0\n in SA 0 ack 77\n out R 77\n none\n in SA 0 ack 1 mss 1460\n out A 1 ack 1");
+  // Nobody listens: RFC 9293, 3.10.7.1.
+  expect_script("listen 81\n in S 0\n out SA 0\n in R 1\n in A 1 ack 1\n out R");
+}
+
+TEST(Handshake, OfBothAtOnce) {
+  expect_script(R"(
+    connect 80
+    out S 0
+    in  S 0 mss 1460 sack scale 7
+    out SA 0 ack 1
+    in  SA 0 ack 1
+    received 0
+    offer 10
+    out A 1:11 ack 1
+  )");
+}
+
+TEST(Receive, AcknowledgesEverySecondSegmentAndOthersLater) {
+  std::string script = served;
+  // The first sixteen at once, while the peer is in slow start.
+  for (int i = 0; i < 16; ++i) script += fmt::format("in A {}:{} ack 1\n out A 1 ack {}\n", 1 + 100 * i, 101 + 100 * i, 101 + 100 * i);
+  script += R"(
+    in  A 1601:1701 ack 1
+    none
+    wait 50ms
+    out A 1 ack 1701
+    in  A 1701:3161 ack 1
+    none
+    in  A 3161:4621 ack 1
+    out A 1 ack 4621
+    received 4620
+  )";
+  expect_script(script);
+}
+
+TEST(Receive, ReportsWhatIsOutOfOrderTheNewestFirst) {
+  expect_script(served + R"(
+    in  A 1001:2001 ack 1
+    out A 1 ack 1 sack 1001:2001
+    in  A 3001:4001 ack 1
+    out A 1 ack 1 sack 3001:4001,1001:2001
+    in  A 5001:6001 ack 1
+    out A 1 ack 1 sack 5001:6001,3001:4001,1001:2001
+    in  A 2001:3001 ack 1
+    out A 1 ack 1 sack 1001:4001,5001:6001
+    received 0
+    in  A 1:1001 ack 1
+    out A 1 ack 4001 sack 5001:6001
+    received 4000
+    in  A 4001:5001 ack 1
+    out A 1 ack 6001
+    received 6000
+  )");
+}
+
+TEST(Receive, TakesTheNewPartOfWhatOverlaps) {
+  expect_script(served + R"(
+    in  A 1:1001 ack 1
+    out A 1 ack 1001
+    in  A 501:1501 ack 1
+    out A 1 ack 1501
+    in  A 1:1001 ack 1
+    out A 1 ack 1501
+    received 1500
+  )");
+}
+
+TEST(Receive, TellsItsWindowAndKeepsToIt) {
+  // 60,000 bytes of room, told in units of 128.
+  expect_script(served + R"(
+    in  A 1:1461 ack 1
+    out A 1 ack 1461 win 457
+    in  A 58000:62000 ack 1      # the last 2000 bytes are beyond the window
+    out A 1 ack 1461 sack 58000:60001
+    in  A 70000:71000 ack 1
+    out A 1 ack 1461
+    received 1460
+  )");
+}
+
+TEST(Receive, DropsWhatIsOlderThanItsTimestamps) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1460 ts 1000:0
+    out SA 0 ack 1
+    in  A 1 ack 1 ts 1001:0
+    in  A 1:101 ack 1 ts 1002:0
+    out A 1 ack 101 ts 0:1002
+    in  A 101:201 ack 1 ts 900:0
+    out A 1 ack 101 ts 0:1002
+    in  A 101:201 ack 1          # without any
+    none
+    in  A 101:201 ack 1 ts 1002:0
+    out A 1 ack 201
+  )");
+}
+
+TEST(Send, RepeatsWhatIsNotAcknowledgedWithBackoff) {
+  expect_script(served + R"(
+    offer 1000
+    out A 1:1001 ack 1
+    wait 900ms
+    none
+    wait 200ms
+    out A 1:1001 ack 1
+    wait 1900ms
+    none
+    wait 200ms
+    out A 1:1001 ack 1
+    in  A 1 ack 1001
+    acknowledged 1000
+    wait 100s
+    none
+  )");
+}
+
+TEST(Send, RepairsByThreeDuplicatesWithoutSack) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1000
+    out SA 0 ack 1
+    in  A 1 ack 1
+    offer 6000
+    out A 1:1001
+    out A 1001:2001
+    out A 2001:3001
+    out A 3001:4001
+    out A 4001:5001
+    out A 5001:6001
+    in  A 1 ack 1
+    in  A 1 ack 1
+    none
+    in  A 1 ack 1
+    out A 1:1001
+    none
+    in  A 1 ack 2001             # a partial one: the next is lost as well
+    out A 2001:3001
+    in  A 1 ack 6001
+    acknowledged 6000
+    none
+  )");
+}
+
+TEST(Send, RepairsWhatSackSaysIsMissingAndNothingElse) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1000 sack
+    out SA 0 ack 1 sack
+    in  A 1 ack 1
+    offer 8000
+    out A 1:1001
+    out A 1001:2001
+    out A 2001:3001
+    out A 3001:4001
+    out A 4001:5001
+    out A 5001:6001
+    out A 6001:7001
+    out A 7001:8001
+    in  A 1 ack 1 sack 1001:2001
+    in  A 1 ack 1 sack 3001:4001,1001:2001
+    none
+    in  A 1 ack 1 sack 3001:5001,1001:2001
+    out A 1:1001
+    in  A 1 ack 1 sack 3001:6001,1001:2001
+    out A 2001:3001
+    in  A 1 ack 6001
+    none
+    in  A 1 ack 8001
+    acknowledged 8000
+    wait 10s
+    none
+  )");
+}
+
+TEST(Send, KeepsToTheWindowAndAsksForIt) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1000
+    out SA 0 ack 1
+    in  A 1 ack 1 win 1500
+    offer 5000
+    out A 1:1001
+    none                          # 500 bytes of window are no reason for a small segment
+    in  A 1 ack 1001 win 0
+    none
+    wait 1500ms
+    out A 1000 ack 1              # a number of the past asks for the window
+    in  A 1 ack 1001 win 0
+    wait 200s
+    in  A 1 ack 1001 win 4000
+  )");
+}
+
+TEST(Send, SendsWhenTheWindowOpens) {
+  expect_script(R"(
+    listen 80
+    in  S 0 mss 1000
+    out SA 0 ack 1
+    in  A 1 ack 1 win 0
+    offer 2000
+    none
+    in  A 1 ack 1 win 2000
+    out A 1:1001
+    out A 1001:2001
+  )");
+}
+
+TEST(Close, InEachOrder) {
+  expect_script(served + R"(
+    finish
+    out FA 1 ack 1
+    in  A 1 ack 2
+    in  FA 1 ack 2
+    out A 2 ack 2
+    finished
+    closed none
+    in  FA 1 ack 2                # our answer was lost
+    out A 2 ack 2
+    wait 100s
+    none
+  )");
+  expect_script(served + R"(
+    in  FA 1 ack 1
+    out A 1 ack 2
+    finished
+    offer 100
+    finish
+    out FA 1:101 ack 2
+    in  A 2 ack 102
+    closed none
+  )");
+  expect_script(served + R"(
+    finish
+    out FA 1 ack 1
+    in  FA 1 ack 1                # both at once
+    out A 2 ack 2
+    in  A 2 ack 2
+    closed none
+  )");
+}
+
+TEST(Close, AFinThatCameTooEarlyIsRemembered) {
+  expect_script(served + R"(
+    in  FA 1001:2001 ack 1
+    out A 1 ack 1 sack 1001:2001
+    in  A 1:1001 ack 1
+    out A 1 ack 2002
+    received 2000
+    finished
+  )");
+}
+
+TEST(Close, RepeatsItsFin) {
+  expect_script(served + R"(
+    finish
+    out FA 1 ack 1
+    wait 1100ms
+    out FA 1 ack 1
+    in  A 1 ack 2
+    wait 100s
+    none
+  )");
+}
+
+TEST(Reset, OnlyOfTheVeryNextNumber) {
+  expect_script(served + R"(
+    in  R 2
+    out A 1 ack 1
+    in  R 70000
+    none
+    in  R 1
+    closed reset
+  )");
+}
+
+TEST(Reset, ASynInAnEstablishedFlowIsAskedAbout) {
+  expect_script(served + R"(
+    in  S 1
+    out A 1 ack 1
+    wait 1s
+    in  S 40000
+    out A 1 ack 1
+    in  S 50000                   # not more than twice a second
+    none
+  )");
+}
+
+TEST(Reset, AcknowledgementsOfWhatWasNeverSentAreAskedAbout) {
+  expect_script(served + R"(
+    in  A 1:101 ack 5000
+    out A 1 ack 1
+    received 0
+  )");
+}
+
+TEST(Reset, IsSaidByAbort) {
+  expect_script(served + R"(
+    abort
+    out RA 1 ack 1
+    gone
+    in  A 1:101 ack 1
+    out R 1
+  )");
+}
+
+}  // namespace
+}  // namespace offpath::tcp

@@ -1,0 +1,44 @@
+// What a stack is told when it is made, and what it counts.
+#pragma once
+
+#include <array>
+
+#include "tcp/drop.h"
+#include "tcp/flow.h"
+#include "tcp/keyed_hash.h"
+#include "tcp/neighbours.h"
+
+namespace offpath::tcp {
+
+struct StackOptions {
+  Ipv4Address address{};
+  std::uint8_t prefix_length = 24;
+  Ipv4Address gateway{};  // 0: there is none
+  HashKey secret{};       // random, of this stack alone; in a simulation, of its seed
+
+  std::uint32_t flows_max = 65'536;
+  std::uint32_t half_open_max = 1024;
+  std::uint32_t time_wait_max = 16'384;  // beyond it the oldest end early
+  bool syn_cookies = true;               // when half_open_max is reached; otherwise such SYNs are dropped
+  std::uint64_t window_max = 8'000'000;  // decides the window scale, here 7: windows are multiples of 128 bytes
+  RtoLimits rto{};
+  TimeNs time_wait_ns = 60 * second_ns;
+  TimeNs fin_wait_ns = 60 * second_ns;   // for the peer's FIN, of a flow that nobody reads
+  std::uint8_t syn_retries = 6, syn_ack_retries = 5, retries = 15;
+  TimeNs challenge_every_ns = 500 * millisecond_ns;  // of one flow: answers to what cannot be (RFC 5961)
+  std::uint16_t mss_least = 216;                     // whatever peers or routers say
+  NeighbourLimits neighbours{};
+};
+
+struct StackCounters {
+  std::uint64_t segments_in = 0, segments_out = 0, payload_in = 0, payload_out = 0;
+  std::uint64_t retransmitted = 0;  // bytes
+  std::uint64_t timeouts = 0, repairs = 0;  // retransmission timeouts; losses found by acknowledgements
+  std::uint64_t out_of_order = 0, duplicates = 0;  // segments
+  std::uint64_t connected = 0, accepted = 0, refused = 0, closed = 0, failed = 0;
+  std::uint64_t resets_in = 0, resets_out = 0, challenges = 0;
+  std::uint64_t cookies_out = 0, cookies_in = 0, syns_dropped = 0;
+  std::array<std::uint64_t, drop_reasons> drops{};
+};
+
+}  // namespace offpath::tcp

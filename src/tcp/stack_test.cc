@@ -1,0 +1,273 @@
+// Two stacks and a good network: connections are made, carry bytes, are ended in every way there is.
+#include <gtest/gtest.h>
+
+#include "tcp/test_network.h"
+
+namespace offpath::tcp {
+namespace {
+
+constexpr std::uint16_t port = 80;
+
+struct World : TestNetwork {
+  explicit World(const TestNetworkOptions& options = {}, const TestFlowPlan& served = {}) : TestNetwork(options) {
+    ends[1].owner.plan = served;
+    EXPECT_TRUE(ends[1].stack->listen(port, 1, served.buffer_bytes));
+  }
+  TestFlow& accepted() { return ends[1].owner.flows.begin()->second; }
+  void nothing_is_left() {
+    EXPECT_TRUE(run_until([&] { return all_gone(); }, 200 * second_ns));
+    run(200 * second_ns);  // TIME-WAIT
+    for (End& end : ends) {
+      EXPECT_EQ(end.stack->flows(), 0u);
+      EXPECT_EQ(end.stack->half_open(), 0u);
+      for (const auto& [tag, flow] : end.owner.flows) EXPECT_EQ(flow.wrong, 0u);
+    }
+    // Whatever still is due is ARP's: nothing may be left that costs time for ever.
+    for (End& end : ends) EXPECT_FALSE(end.stack->wants_to_send());
+  }
+};
+
+TEST(Stack, CarriesBytesBothWaysAndEnds) {
+  World world({}, {100'000, 65'536});
+  TestFlow& flow = world.connect(0, port, {300'000, 65'536});
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 10 * second_ns));
+  EXPECT_TRUE(flow.connected && world.accepted().connected);
+  EXPECT_EQ(flow.read, 100'000u);
+  EXPECT_EQ(world.accepted().read, 300'000u);
+  EXPECT_EQ(flow.error, FlowError::none);
+  for (const auto& end : world.ends) EXPECT_EQ(end.stack->counters().retransmitted, 0u);
+  world.nothing_is_left();
+}
+
+TEST(Stack, IsRefusedWhereNobodyListens) {
+  World world;
+  TestFlow& flow = world.connect(0, port + 1, {10, 1000});
+  ASSERT_TRUE(world.run_until([&] { return flow.closed; }, second_ns));
+  EXPECT_EQ(flow.error, FlowError::refused);
+  world.nothing_is_left();
+}
+
+TEST(Stack, SaysThatNobodyIsThere) {
+  World world;
+  TestFlow& flow = world.ends[0].owner.add({}, 0, 0);
+  flow.id = world.ends[0].stack->connect(0, {{0x0a000063}, 80}, flow.tag, 1000, world.now).value();
+  ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 10 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::unreachable);
+  EXPECT_FALSE(world.ends[0].stack->connect(0, {{0x0b000001}, 80}, 1, 1000, world.now));  // no route
+  world.nothing_is_left();
+}
+
+TEST(Stack, GivesUpAPeerThatIsSilent) {
+  World world;
+  world.connect(0, port, {1, 1000});
+  world.run(second_ns);
+  world.run(second_ns);
+  Impairments dead;
+  dead.loss = 1;
+  TestFlow& flow = world.connect(0, port, {1000, 1000});
+  world.ends[0].port->set(dead, dead);
+  ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 400 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::timed_out);
+}
+
+TEST(Stack, ResetsWhatIsAborted) {
+  World world({}, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  flow.finish_wanted = false;
+  world.run(second_ns);
+  world.ends[0].stack->abort(flow.id, world.now);
+  world.run(second_ns);
+  EXPECT_TRUE(flow.gone);
+  EXPECT_EQ(world.accepted().error, FlowError::reset);
+  EXPECT_EQ(world.accepted().read, 1000u);
+  world.nothing_is_left();
+}
+
+TEST(Stack, ResetsASenderNobodyReadsAnyMore) {
+  World world({}, {1 << 20, 65'536});
+  TestFlow& flow = world.connect(0, port, {10, 4096});
+  flow.finish_wanted = flow.reads = false;
+  world.run(100 * millisecond_ns);
+  world.ends[0].stack->release(flow.id, world.now);
+  flow.reads = true;
+  world.run(10 * second_ns);
+  EXPECT_EQ(world.accepted().error, FlowError::reset);
+  world.nothing_is_left();
+}
+
+TEST(Stack, HalfCloseLeavesTheOtherDirectionOpen) {
+  World world({}, {2'000'000, 10'000});
+  world.ends[1].owner.plan.sends = 0;
+  TestFlow& flow = world.connect(0, port, {5000, 10'000});
+  world.run(second_ns);
+  TestFlow& server = world.accepted();
+  EXPECT_TRUE(server.finished);
+  EXPECT_EQ(server.read, 5000u);
+  EXPECT_TRUE(world.ends[0].stack->flow(flow.id) == nullptr || flow.gone || flow.closed);
+  world.nothing_is_left();
+}
+
+TEST(Stack, WaitsForAWindowThatIsClosedForMinutes) {
+  World world({}, {0, 20'000, false});
+  TestFlow& flow = world.connect(0, port, {100'000, 30'000});
+  world.run(600 * second_ns);
+  const std::uint64_t received = world.accepted().received;  // windows are told in multiples of their scale
+  EXPECT_TRUE(received <= 20'000 && received > 19'500) << received;
+  EXPECT_FALSE(flow.closed);
+  EXPECT_LT(world.ends[0].stack->counters().segments_out, 100u);  // probes are seldom
+  world.accepted().reads = true;
+  // The owner acts when it is polled; a program would do so when it reads.
+  world.ends[1].owner.act(*world.ends[1].stack, world.now);
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 10 * second_ns));
+  EXPECT_EQ(world.accepted().read, 100'000u);
+  world.nothing_is_left();
+}
+
+TEST(Stack, FindsThatAWindowHasOpenedAlthoughTheUpdateWasLost) {
+  World world({}, {0, 20'000, false});
+  world.connect(0, port, {60'000, 30'000});
+  world.run(second_ns);
+  ASSERT_LE(world.accepted().received, 20'000u);
+  ASSERT_FALSE(world.all_gone());
+  Impairments dead;
+  dead.loss = 1;
+  world.ends[1].port->set(dead, {});
+  world.accepted().reads = true;
+  world.ends[1].owner.act(*world.ends[1].stack, world.now);
+  world.run(millisecond_ns);
+  world.ends[1].port->set({}, {});
+  EXPECT_TRUE(world.run_until([&] { return world.all_gone(); }, 60 * second_ns));
+  EXPECT_EQ(world.accepted().read, 60'000u);
+}
+
+TEST(Stack, OpensFromBothSidesAtOnce) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = 10 * millisecond_ns;
+  TestNetwork world(options);
+  // ARP first, so that the SYNs cross.
+  world.connect(0, 9, {});
+  world.run(second_ns);
+  TestFlow& one = world.connect(0, 2000, {50'000, 10'000}, 1000);
+  TestFlow& two = world.connect(1, 1000, {70'000, 10'000}, 2000);
+  one.send_stream = two.receive_stream = 1;
+  one.receive_stream = two.send_stream = 2;
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
+  EXPECT_EQ(one.read, 70'000u);
+  EXPECT_EQ(two.read, 50'000u);
+  EXPECT_EQ(one.wrong + two.wrong, 0u);
+  EXPECT_EQ(one.error, FlowError::none);
+}
+
+TEST(Stack, ClosesFromBothSidesAtOnce) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = 10 * millisecond_ns;
+  World world(options);
+  TestFlow& flow = world.connect(0, port, {});
+  flow.finish_wanted = false;
+  world.ends[1].owner.plan = {0, 65'536};
+  ASSERT_TRUE(world.run_until([&] { return !world.ends[1].owner.flows.empty(); }, second_ns));
+  const FlowId server = world.accepted().id;
+  flow.finish_wanted = true;
+  world.ends[0].owner.act(*world.ends[0].stack, world.now);
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 10 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::none);
+  EXPECT_EQ(world.ends[1].stack->flow(server), nullptr);
+  world.nothing_is_left();
+}
+
+TEST(Stack, EndsAFlowWhosePeerHasForgottenIt) {
+  World world({}, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  flow.finish_wanted = false;
+  world.run(second_ns);
+  // The peer begins anew and knows nothing: what it is sent is refused.
+  Impairments dead;
+  dead.loss = 1;
+  world.ends[1].port->set(dead, {});
+  world.ends[1].stack->abort(world.accepted().id, world.now);
+  world.run(second_ns);
+  world.ends[1].port->set({}, {});
+  EXPECT_FALSE(flow.closed);
+  flow.sends = 2000;
+  world.ends[0].owner.act(*world.ends[0].stack, world.now);
+  world.run(5 * second_ns);
+  EXPECT_EQ(flow.error, FlowError::reset);
+}
+
+TEST(Stack, KeepaliveEndsAFlowWhosePeerIsGone) {
+  World world({}, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  flow.finish_wanted = false;
+  world.run(second_ns);
+  FlowOptions options;
+  options.keepalive_idle_ns = 10 * second_ns;
+  options.keepalive_interval_ns = second_ns;
+  options.keepalive_probes = 3;
+  world.ends[0].stack->set_options(flow.id, options, world.now);
+  world.run(100 * second_ns);
+  EXPECT_FALSE(flow.closed);  // the peer answers
+  Impairments dead;
+  dead.loss = 1;
+  world.ends[1].port->set(dead, {});
+  world.run(30 * second_ns);
+  EXPECT_EQ(flow.error, FlowError::timed_out);
+}
+
+TEST(Stack, RefusesWhatItsOwnerHasNoRoomForUntilItHas) {
+  World world({}, {10, 1000});
+  world.ends[1].owner.flows_max = 0;
+  TestFlow& flow = world.connect(0, port, {10, 1000});
+  world.run(2 * second_ns);
+  EXPECT_EQ(world.ends[1].stack->flows(), 0u);
+  world.ends[1].owner.flows_max = 10;
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
+  EXPECT_EQ(flow.read, 10u);
+}
+
+TEST(Stack, DoesNothingWhileFlowsAreIdle) {
+  World world({}, {0, 1000});
+  for (int i = 0; i < 100; ++i) world.connect(0, port, {1, 1000}).finish_wanted = false;
+  world.run(10 * second_ns);
+  EXPECT_EQ(world.ends[1].stack->flows(), 100u);
+  for (auto& end : world.ends) EXPECT_EQ(end.stack->next_due(), never);
+}
+
+TEST(Stack, EndsTheOldestTimeWaitForANewFlow) {
+  TestNetworkOptions options;
+  options.stack.flows_max = 8;
+  World world(options, {0, 1000});
+  for (int i = 0; i < 50; ++i) {
+    world.connect(0, port, {10, 1000});
+    ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, second_ns)) << i;
+  }
+  EXPECT_LE(world.ends[0].stack->flows(), 8u);
+  EXPECT_EQ(world.ends[0].stack->counters().failed, 0u);
+  world.nothing_is_left();
+}
+
+TEST(Stack, WaitsForMoreWithNagleAndSendsAtOnceWithout) {
+  for (const bool nagle : {true, false}) {
+    TestNetworkOptions options;
+    options.there.delay_ns = options.back.delay_ns = 5 * millisecond_ns;
+    World world(options, {0, 65'536});
+    TestFlow& flow = world.connect(0, port, {1, 65'536});
+    flow.finish_wanted = false;
+    FlowOptions own;
+    own.nagle = nagle;
+    world.ends[0].stack->set_options(flow.id, own, world.now);
+    world.run(second_ns);
+    const auto before = world.ends[0].stack->counters().payload_out;
+    flow.sends = 2;
+    world.ends[0].owner.act(*world.ends[0].stack, world.now);
+    world.run(millisecond_ns);
+    flow.sends = 3;
+    world.ends[0].owner.act(*world.ends[0].stack, world.now);
+    world.run(millisecond_ns);
+    EXPECT_EQ(world.ends[0].stack->counters().payload_out - before, nagle ? 1u : 2u);
+    world.run(second_ns);
+    EXPECT_EQ(world.accepted().read, 3u);
+  }
+}
+
+}  // namespace
+}  // namespace offpath::tcp

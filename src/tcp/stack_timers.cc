@@ -1,0 +1,77 @@
+// What happens when nothing does: retransmission (RFC 6298), window probes, delayed acknowledgements, keepalive, TIME_WAIT.
+#include "tcp/stack.h"
+
+namespace offpath::tcp {
+
+TimeNs Stack::keepalive_at(const Flow& flow) const noexcept {
+  const FlowOptions& options = flow.slow->options;
+  const bool open = flow.state == FlowState::established || flow.state == FlowState::close_wait || flow.state == FlowState::fin_wait_2;
+  if (options.keepalive_idle_ns == 0 || !open || flow.una != flow.next) return never;
+  return flow.slow->probe_at;
+}
+
+void Stack::timer_due(Flow& flow, TimeNs now) {
+  if (flow.state == FlowState::closed) return;
+  if (flow.ack_due <= now) {
+    flow.ack_due = never;
+    flow.wants_ack = true;
+    make_ready(flow);
+  }
+  if (flow.paced_until != 0 && flow.paced_until <= now) {
+    flow.paced_until = 0;
+    make_ready(flow);
+  }
+  if (flow.retransmit_due <= now) retransmission_due(flow, now);
+  if (flow.state == FlowState::closed) return;
+  if (keepalive_at(flow) <= now) keepalive_due(flow, now);
+  if (flow.state != FlowState::closed) arm(flow);
+}
+
+void Stack::retransmission_due(Flow& flow, TimeNs now) {
+  flow.retransmit_due = never;
+  if (flow.state == FlowState::time_wait || (flow.state == FlowState::fin_wait_2 && flow.released)) return end(flow, FlowError::none);
+  if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) {
+    if (flow.retries >= options_.syn_retries) return reset(flow, FlowError::timed_out, now);
+    ++flow.retries;
+    ++counters_.timeouts;
+    flow.wants_syn = true;
+    return make_ready(flow);
+  }
+  if (flow.una == flow.next) {
+    if (flow.next == data_end(flow)) return;
+    // The window is closed, or the owner's address was not found.
+    if (flow.slow->probes >= options_.retries) return reset(flow, FlowError::timed_out, now);
+    ++flow.slow->probes;
+    flow.wants_probe = true;
+    return make_ready(flow);
+  }
+  if (flow.retries >= options_.retries) return reset(flow, FlowError::timed_out, now);
+  ++counters_.timeouts;
+  congestion_.on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss, flow.retries == 0 && !flow.timed_out, now);
+  ++flow.retries;
+  scoreboard(flow).lose_all(flow.una, flow.next);
+  flow.repairing = flow.timed_out = flow.resend_now = true;
+  flow.timing = false;
+  flow.duplicates = 0;
+  flow.recovery_point = flow.next;
+  flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+  make_ready(flow);
+}
+
+void Stack::keepalive_due(Flow& flow, TimeNs now) {
+  const FlowOptions& options = flow.slow->options;
+  const TimeNs silent_ns = static_cast<TimeNs>(timestamp(0, now) - flow.heard_ms) * millisecond_ns;
+  if (silent_ns < options.keepalive_idle_ns) {
+    flow.slow->probe_at = now + options.keepalive_idle_ns - silent_ns;
+    flow.slow->probes = 0;
+    return;
+  }
+  // Answers make it heard again, so these go out in a row only to one that is silent.
+  if (flow.slow->probes >= options.keepalive_probes) return reset(flow, FlowError::timed_out, now);
+  ++flow.slow->probes;
+  flow.slow->probe_at = now + options.keepalive_interval_ns;
+  flow.wants_probe = true;
+  make_ready(flow);
+}
+
+}  // namespace offpath::tcp

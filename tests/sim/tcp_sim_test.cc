@@ -1,0 +1,289 @@
+// Two TCP stacks in virtual time over a bad network: each seed draws losses, reordering, duplicates, damage, delay, a bottleneck,
+// ports with and without segmentation, congestion control, and connections of 1 B to many MiB, some of which are aborted.
+// What must hold:
+//   - every byte that was sent is received once, at its place, and no other
+//   - what was not aborted ends without an error, within a bounded time
+//   - nothing is left of it: no flow, no timer, nothing that still wants to be sent
+//
+//   OFFPATH_SIM_SEEDS=N     how many seeds (default 60)
+//   OFFPATH_SIM_SEED=K      only this one
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tcp/frame_writer.h"
+#include "tcp/test_network.h"
+
+namespace offpath::sim {
+namespace {
+
+using namespace tcp;
+
+constexpr std::uint16_t port = 80;
+
+struct World {
+  explicit World(std::uint64_t seed) : random(seed) {}
+  std::mt19937_64 random;
+  std::uint64_t below(std::uint64_t n) { return random() % n; }
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random) < p; }
+  std::uint64_t size_up_to(unsigned bits) { return 1 + random() % (1ull << (1 + random() % bits)); }
+
+  Impairments impairments() {
+    Impairments bad;
+    if (chance(0.8)) bad.loss = static_cast<double>(below(51)) / 1000;
+    if (chance(0.5)) bad.duplicate = static_cast<double>(below(30)) / 1000;
+    if (chance(0.5)) bad.corrupt = static_cast<double>(below(20)) / 1000;
+    if (chance(0.5)) bad.reorder = static_cast<double>(below(100)) / 1000;
+    bad.delay_ns = static_cast<TimeNs>(below(1 + (chance(0.5) ? 20 : 1) * millisecond_ns));
+    bad.reorder_ns = 1 + static_cast<TimeNs>(below(5 * millisecond_ns));
+    if (chance(0.3)) bad.bytes_per_second = 1'000'000 + below(100'000'000), bad.queue_bytes = 20'000 + below(500'000);
+    return bad;
+  }
+};
+
+void expect_nothing_is_left(TestNetwork& network) {
+  network.run(300 * second_ns);
+  for (auto& end : network.ends) {
+    EXPECT_EQ(end.stack->flows(), 0u);
+    EXPECT_EQ(end.stack->half_open(), 0u);
+    EXPECT_FALSE(end.stack->wants_to_send());
+    EXPECT_EQ(end.stack->next_due(), never);
+  }
+}
+
+// What all worlds together have seen, so that it is known to be tried.
+struct Tried {
+  std::uint64_t retransmitted = 0, timeouts = 0, repairs = 0, out_of_order = 0, cookies = 0;
+};
+
+void run_world(std::uint64_t seed, Tried& tried) {
+  SCOPED_TRACE(fmt::format("again: OFFPATH_SIM_SEED={} tcp_sim_test", seed));
+  World world(seed);
+  TestNetworkOptions options;
+  options.seed = seed;
+  options.there = world.impairments();
+  options.back = world.impairments();
+  options.ports.mtu = world.chance(0.2) ? 9000 : 1500;
+  options.ports.checksum = world.chance(0.7);
+  if (world.chance(0.5)) options.ports.segmentation_bytes = 65'536;
+  constexpr std::string_view algorithms[] = {"new_reno", "cubic", "dctcp", "timely"};
+  options.congestion = algorithms[world.below(4)];
+  if (world.chance(0.2)) options.stack.half_open_max = 2;  // cookies
+  TestNetwork network(options);
+  const std::size_t flows = world.size_up_to(6);
+  const unsigned bits = flows < 4 ? 22 : 16;
+  network.ends[1].owner.plan = {world.size_up_to(bits), 1000 + world.size_up_to(18)};
+  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, network.ends[1].owner.plan.buffer_bytes));
+  std::vector<TestFlow*> made;
+  std::size_t aborted = 0;
+  for (std::size_t i = 0; i < flows; ++i) {
+    made.push_back(&network.connect(0, port, {world.size_up_to(bits), 1000 + world.size_up_to(18)}));
+    network.run(static_cast<TimeNs>(world.below(5 * millisecond_ns)));
+    if (world.chance(0.05)) {
+      network.ends[0].stack->abort(made.back()->id, network.now);
+      ++aborted;
+    }
+  }
+  ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 2000 * second_ns)) << flows << " flows, " << options.congestion;
+  std::size_t whole = 0;
+  for (const auto& [tag, served] : network.ends[1].owner.flows) {
+    ASSERT_EQ(served.wrong, 0u);
+    whole += served.error == FlowError::none;
+  }
+  EXPECT_GE(whole, flows - aborted);
+  for (const TestFlow* flow : made) {
+    ASSERT_EQ(flow->wrong, 0u);
+    const bool as_planned = flow->error == FlowError::none && flow->read == network.ends[1].owner.plan.sends;
+    EXPECT_TRUE(as_planned || flow->error == FlowError::reset);
+    EXPECT_TRUE(as_planned || aborted > 0);
+  }
+  expect_nothing_is_left(network);
+  for (const auto& end : network.ends) {
+    const StackCounters& counters = end.stack->counters();
+    tried.retransmitted += counters.retransmitted;
+    tried.timeouts += counters.timeouts;
+    tried.repairs += counters.repairs;
+    tried.out_of_order += counters.out_of_order;
+    tried.cookies += counters.cookies_in;
+  }
+}
+
+TEST(TcpSim, EveryByteArrivesOverABadNetwork) {
+  std::uint64_t seeds = 60, only = 0;
+  if (const char* text = std::getenv("OFFPATH_SIM_SEEDS")) seeds = std::strtoull(text, nullptr, 10);
+  if (const char* text = std::getenv("OFFPATH_SIM_SEED")) only = std::strtoull(text, nullptr, 10);
+  Tried tried;
+  if (only != 0) return run_world(only, tried);
+  for (std::uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) run_world(seed, tried);
+  if (seeds < 60) return;
+  EXPECT_GT(tried.retransmitted, 0u);
+  EXPECT_GT(tried.timeouts, 0u);
+  EXPECT_GT(tried.repairs, 0u);
+  EXPECT_GT(tried.out_of_order, 0u);
+  EXPECT_GT(tried.cookies, 0u);
+}
+
+TEST(TcpSim, ThousandsOfConnectionsAtOnce) {
+  TestNetworkOptions options;
+  options.there.loss = options.back.loss = 0.01;
+  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
+  options.ports.frames_max = 1 << 16;
+  options.stack.half_open_max = 512;
+  TestNetwork network(options);
+  network.ends[1].owner.plan = {300, 2000};
+  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 2000));
+  for (int i = 0; i < 4096; ++i) network.connect(0, port, {700, 2000});
+  ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 600 * second_ns));
+  EXPECT_EQ(network.ends[1].owner.flows.size(), 4096u);
+  for (auto& end : network.ends)
+    for (const auto& [tag, flow] : end.owner.flows) {
+      ASSERT_EQ(flow.error, FlowError::none);
+      ASSERT_EQ(flow.wrong, 0u);
+      ASSERT_EQ(flow.read, &end == &network.ends[0] ? 300u : 700u);
+    }
+  expect_nothing_is_left(network);
+}
+
+// Says things in somebody else's name.
+class Liar {
+ public:
+  explicit Liar(TestNetwork& network) : network_(network) {}
+  // A segment to the second end, from wherever `key` says.
+  void say(const FlowKey& key, Sequence sequence, Sequence acknowledgement, std::uint8_t flags, Bytes payload = {}) {
+    Segment segment;
+    segment.key = {key.remote, key.local};
+    segment.sequence = sequence;
+    segment.acknowledgement = acknowledgement;
+    segment.flags = flags;
+    segment.window = 65'535;
+    if (flags & flag::syn) segment.options.mss = 1460;
+    FrameToSend frame;
+    write_segment_frame(segment, {payload, Bytes()}, 1460, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, false, frame);
+    std::vector<std::byte> bytes(frame.header.begin(), frame.header.begin() + frame.header_bytes);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    network_.ends[1].stack->receive({bytes, false}, network_.now);
+  }
+
+ private:
+  TestNetwork& network_;
+};
+
+struct Attacked {
+  TestNetwork network;
+  TestFlow* flow;
+
+  explicit Attacked(const TestNetworkOptions& options) : network(options) {
+    network.ends[1].owner.plan = {3'000'000, 100'000};
+    EXPECT_TRUE(network.ends[1].stack->listen(port, 1, 100'000));
+    flow = &network.connect(0, port, {3'000'000, 100'000});
+  }
+  void expect_unharmed() {
+    ASSERT_TRUE(network.run_until([&] { return flow->gone && network.ends[1].owner.flows.begin()->second.gone; }, 60 * second_ns));
+    EXPECT_EQ(flow->error, FlowError::none);
+    EXPECT_EQ(flow->read, 3'000'000u);
+    EXPECT_EQ(flow->wrong, 0u);
+  }
+};
+
+TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
+  TestNetworkOptions options;
+  options.there.delay_ns = millisecond_ns;
+  options.stack.half_open_max = 100;
+  Attacked world(options);
+  Liar liar(world.network);
+  std::mt19937 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    const Endpoint from{{0x0a000003 + static_cast<std::uint32_t>(random() % 200)}, static_cast<std::uint16_t>(1 + random() % 65'535)};
+    liar.say({{TestNetwork::address(1), port}, from}, Sequence(static_cast<std::uint32_t>(random())), Sequence(0), flag::syn);
+    if (i % 200 == 0) world.network.run(millisecond_ns);
+    ASSERT_LE(world.network.ends[1].stack->half_open(), 100u);
+  }
+  // Others still get through, by cookies.
+  const std::uint64_t before = world.network.ends[1].stack->counters().cookies_in;
+  TestFlow& other = world.network.connect(0, port, {1000, 10'000});
+  world.expect_unharmed();
+  ASSERT_TRUE(world.network.run_until([&] { return other.gone; }, 60 * second_ns));
+  EXPECT_EQ(other.error, FlowError::none);
+  EXPECT_EQ(other.read, 3'000'000u);
+  EXPECT_GT(world.network.ends[1].stack->counters().cookies_in, before);
+  EXPECT_LE(world.network.ends[1].stack->flows(), 2u);
+}
+
+TEST(TcpSim, CookiesThatNobodyWasGivenOpenNothing) {
+  TestNetworkOptions options;
+  options.stack.half_open_max = 0;
+  Attacked world(options);
+  Liar liar(world.network);
+  world.network.run(10 * millisecond_ns);
+  std::mt19937 random(2);
+  for (int i = 0; i < 100'000; ++i)
+    liar.say({{TestNetwork::address(1), port}, {{0x0a000005}, 1234}}, Sequence(77), Sequence(static_cast<std::uint32_t>(random())), flag::ack);
+  EXPECT_LE(world.network.ends[1].owner.flows.size(), 1u);
+  world.expect_unharmed();
+}
+
+// Somebody who knows the four numbers, and neither sequence number.
+TEST(TcpSim, GuessesEndNothingAndChangeNothing) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
+  Attacked world(options);
+  Liar liar(world.network);
+  world.network.run(20 * millisecond_ns);
+  const FlowKey key = world.network.ends[1].stack->flow(world.network.ends[1].owner.flows.begin()->second.id)->key;
+  std::mt19937 random(3);
+  const std::vector<std::byte> lie(100, std::byte{0x66});
+  const auto challenges_before = world.network.ends[1].stack->counters().challenges;
+  for (int i = 0; i < 30'000; ++i) {
+    constexpr std::uint8_t kinds[] = {flag::rst, flag::rst | flag::ack, flag::syn, flag::syn | flag::ack, flag::ack, flag::fin | flag::ack};
+    const std::uint8_t flags = kinds[random() % std::size(kinds)];
+    liar.say(key, Sequence(static_cast<std::uint32_t>(random())), Sequence(static_cast<std::uint32_t>(random())), flags,
+             flags == flag::ack && random() % 2 ? Bytes(lie) : Bytes());
+    if (i % 1000 == 0) world.network.run(millisecond_ns);
+  }
+  world.expect_unharmed();
+  // However many, they are asked about seldom.
+  EXPECT_LE(world.network.ends[1].stack->counters().challenges - challenges_before, 200u);
+}
+
+// Whoever sees the flow can say something within its window: a RST there is asked about, not believed (RFC 5961).
+TEST(TcpSim, AResetWithinTheWindowIsNotBelieved) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
+  Attacked world(options);
+  Liar liar(world.network);
+  world.network.run(20 * millisecond_ns);
+  const FlowId id = world.network.ends[1].owner.flows.begin()->second.id;
+  const Flow* flow = world.network.ends[1].stack->flow(id);
+  ASSERT_NE(flow, nullptr);
+  ASSERT_EQ(flow->state, FlowState::established);
+  liar.say(flow->key, flow->receive_next + 1, Sequence(0), flag::rst);
+  EXPECT_EQ(flow->state, FlowState::established);
+  EXPECT_GE(world.network.ends[1].stack->counters().challenges, 1u);
+  liar.say(flow->key, flow->receive_next, Sequence(0), flag::syn);
+  EXPECT_EQ(flow->state, FlowState::established);
+  world.expect_unharmed();
+}
+
+TEST(TcpSim, AnyFrameIsTakenOrDroppedUnderAReason) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
+  Attacked world(options);
+  world.network.run(20 * millisecond_ns);
+  std::mt19937 random(4);
+  auto& stack = *world.network.ends[1].stack;
+  for (int i = 0; i < 100'000; ++i) {
+    std::vector<std::byte> bytes(random() % 120);
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+    constexpr std::uint8_t begins[] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8};
+    for (std::size_t at = 0; at < std::min(bytes.size(), std::size(begins)); ++at) bytes[at] = std::byte{begins[at]};
+    stack.receive({bytes, true}, world.network.now);
+  }
+  std::uint64_t dropped = 0;
+  for (const std::uint64_t count : stack.counters().drops) dropped += count;
+  EXPECT_GT(dropped, 90'000u);
+  world.expect_unharmed();
+}
+
+}  // namespace
+}  // namespace offpath::sim
