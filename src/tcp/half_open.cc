@@ -4,7 +4,7 @@ namespace offpath::tcp {
 namespace {
 
 constexpr std::uint16_t cookie_mss[8] = {216, 536, 1024, 1220, 1360, 1440, 1460, 8960};
-constexpr TimeNs cookie_minute_ns = 64 * second_ns;
+constexpr TimeNs cookie_minute_ns = SynCookies::valid_ns / 2;
 constexpr std::uint32_t no_scale = 15;
 
 }  // namespace

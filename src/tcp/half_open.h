@@ -45,6 +45,8 @@ class HalfOpenTable {
 // time, three of MSS, 24 of a hash.
 class SynCookies {
  public:
+  static constexpr TimeNs valid_ns = 128 * second_ns;  // at most
+
   explicit SynCookies(const HashKey& key) noexcept : key_(key) {}
   [[nodiscard]] Sequence make(const FlowKey& key, Sequence irs, std::uint16_t mss, TimeNs now) const noexcept;
   // The MSS, rounded down to one of eight; nothing, if it is none of ours or two minutes old.

@@ -175,6 +175,7 @@ class Stack {
   std::unordered_map<std::uint16_t, Listener> listeners_;
   HalfOpenTable half_open_;
   SynCookies cookies_;
+  TimeNs cookies_until_ = 0;  // none that was given out is valid any more
   Neighbours neighbours_;
   std::deque<std::uint32_t> ready_, changed_;
   std::deque<FlowId> time_wait_;     // the oldest first; some have gone already

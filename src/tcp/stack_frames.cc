@@ -80,7 +80,7 @@ void Stack::receive_unreachable(const IcmpUnreachable& icmp, TimeNs now) {
     if (mss >= flow.mss) return;
     flow.mss = mss;
     // What was too large is sent again, in smaller pieces, and is no sign of congestion.
-    if (flow.state == FlowState::syn_sent || flow.next == flow.una) return;
+    if (flow.state < FlowState::established || flow.next == flow.una) return;
     scoreboard(flow).lose_all(flow.una, flow.next);
     flow.timing = false;
     flow.repairing = flow.resend_now = true;

@@ -9,8 +9,10 @@ void Stack::receive_unknown(const Segment& segment, const MacAddress& from, Time
   if (segment.has(flag::rst)) return;
   if (listener == listeners_.end()) return refuse(segment, from);
   if (segment.has(flag::ack)) {
-    if (!segment.has(flag::syn) && receive_cookie(segment, listener->second, now)) return;
-    return refuse(segment, from);
+    if (segment.has(flag::syn) || now >= cookies_until_) return refuse(segment, from);
+    // While cookies are about, what does not bring one may be of a flow whose first segment was lost: that comes again.
+    static_cast<void>(receive_cookie(segment, listener->second, now));
+    return;
   }
   if (segment.has(flag::syn)) receive_syn(segment, listener->second, from, now);
 }
@@ -35,6 +37,7 @@ void Stack::receive_syn(const Segment& segment, const Listener& listener, const 
   half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now) : initial_sequence(segment.key, now);
   if (cookie) {
     ++counters_.cookies_out;
+    cookies_until_ = now + SynCookies::valid_ns;
   } else {
     half_open_.set_timer(segment.key, now + options_.rto.initial_ns);
   }
@@ -83,8 +86,9 @@ void Stack::receive_for_half_open(const Segment& segment, HalfOpen& half, const 
   if (!segment.has(flag::ack)) return;
   if (segment.acknowledgement != half.iss + 1) {
     // Its SYN came twice: a cookie was the answer to the first, and there was room again for the second.
-    if (!receive_cookie(segment, listener->second, now)) return refuse(segment, from);
-    return half_open_.remove(segment.key);
+    if (now >= cookies_until_) return refuse(segment, from);
+    if (receive_cookie(segment, listener->second, now)) half_open_.remove(segment.key);
+    return;
   }
   const std::uint32_t window = static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->second.receive_bytes, 65'535));
   if (segment.sequence < half.irs + 1 || segment.sequence > half.irs + 1 + window) return;
@@ -96,7 +100,6 @@ void Stack::receive_for_half_open(const Segment& segment, HalfOpen& half, const 
 }
 
 bool Stack::receive_cookie(const Segment& segment, const Listener& listener, TimeNs now) {
-  if (!options_.syn_cookies || counters_.cookies_out == 0) return false;
   HalfOpen half;
   half.key = segment.key;
   half.iss = segment.acknowledgement - 1u;
