@@ -1,6 +1,8 @@
 // Two stacks and a good network: connections are made, carry bytes, are ended in every way there is.
 #include <gtest/gtest.h>
 
+#include "tcp/checksum.h"
+#include "tcp/ethernet.h"
 #include "tcp/test_network.h"
 
 namespace offpath::tcp {
@@ -243,6 +245,51 @@ TEST(Stack, EndsTheOldestTimeWaitForANewFlow) {
   EXPECT_LE(world.ends[0].stack->flows(), 8u);
   EXPECT_EQ(world.ends[0].stack->counters().failed, 0u);
   world.nothing_is_left();
+}
+
+// "Fragmentation needed", as a router says it, about the segment at `sequence`.
+std::vector<std::byte> icmp_about(const Flow& flow, Sequence sequence, std::uint16_t mtu) {
+  std::vector<std::byte> bytes(ethernet_header_bytes + ipv4_header_bytes + 8 + ipv4_header_bytes + 8);
+  const auto at = [&](std::size_t offset) { return std::span<std::byte, ipv4_header_bytes>(&bytes[offset], ipv4_header_bytes); };
+  write_ethernet_header({{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, ethertype_ipv4}, bytes.data());
+  const std::size_t ip = ethernet_header_bytes, icmp = ip + ipv4_header_bytes, quoted = icmp + 8, tcp = quoted + ipv4_header_bytes;
+  write_ipv4_header({{0x0a000063}, flow.key.local.address, protocol_icmp}, bytes.size() - icmp, at(ip));
+  write_ipv4_header({flow.key.local.address, flow.key.remote.address, protocol_tcp}, 1480, at(quoted));
+  store_be16(&bytes[tcp], flow.key.local.port);
+  store_be16(&bytes[tcp + 2], flow.key.remote.port);
+  store_be32(&bytes[tcp + 4], sequence.value());
+  bytes[icmp] = std::byte{3};
+  bytes[icmp + 1] = std::byte{icmp_fragmentation_needed};
+  store_be16(&bytes[icmp + 6], mtu);
+  Checksum checksum;
+  checksum.add(Bytes(bytes).subspan(icmp));
+  store_be16(&bytes[icmp + 2], checksum.finish());
+  return bytes;
+}
+
+TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = 5 * millisecond_ns;
+  World world(options, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {400'000, 65'536});
+  world.run(25 * millisecond_ns);  // ARP, SYN, and data that is on its way
+  Stack& stack = *world.ends[0].stack;
+  const Flow& inside = *stack.flow(flow.id);
+  ASSERT_EQ(inside.state, FlowState::established);
+  const std::uint16_t before = inside.mss;
+  stack.receive({icmp_about(inside, inside.una - 5000u, 1000), false}, world.now);  // about what is not in flight
+  stack.receive({icmp_about(inside, inside.next, 1000), false}, world.now);
+  EXPECT_EQ(inside.mss, before);
+  ASSERT_LT(inside.una, inside.next);
+  stack.receive({icmp_about(inside, inside.una, 1000), false}, world.now);
+  EXPECT_EQ(inside.mss, 1000 - 40 - 12);
+  stack.receive({icmp_about(inside, inside.una, 60), false}, world.now);
+  EXPECT_EQ(inside.mss, stack.options().mss_least);
+  stack.receive({icmp_about(inside, inside.una, 1400), false}, world.now);
+  EXPECT_EQ(inside.mss, stack.options().mss_least);  // never larger again
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
+  EXPECT_EQ(world.accepted().read, 400'000u);
+  EXPECT_EQ(world.accepted().wrong, 0u);
 }
 
 TEST(Stack, WaitsForMoreWithNagleAndSendsAtOnceWithout) {
