@@ -145,7 +145,7 @@ OFP_API int ofp_range_announce(ofp_channel *channel, const void *base, uint64_t 
 /* The memory moved or changed its size (realloc): same handle, new place. Sends that named the old place
  * and have not been pulled fail with OFP_STALE. */
 OFP_API int ofp_range_reannounce(ofp_range *range, const void *base, uint64_t length_bytes, ofp_error *error);
-/* Waits until no posted send uses it, then withdraws it. The handle is freed, whatever is returned. */
+/* Waits until no posted send or task uses it, then withdraws it. The handle is freed, whatever is returned. */
 OFP_API int ofp_range_retire(ofp_range *range, int64_t wait_ns, ofp_error *error);
 
 /* Memory the agent may read and write. Zeroed, page aligned. */

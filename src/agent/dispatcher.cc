@@ -85,7 +85,9 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock),
       mover_(options.mover, buffers_, stores_),
-      gauges_(options.gauges_interval_ns) {}
+      gauges_(options.gauges_interval_ns) {
+  tasks_.set_memory_max(options.mover.memory_bytes_max);
+}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -170,6 +172,7 @@ bool Dispatcher::poll(TimeNs now) {
     mover_.on_memory_freed(effects_);
     if (pools_.waits_for_memory()) pools_.on_memory_freed(now, effects_);
     if (sifts_.waits_for_memory()) sifts_.on_memory_freed(now, effects_);
+    if (tasks_.waits_for_memory()) tasks_.on_memory_freed(now, effects_);
   }
   if (pools_.has_disk()) {
     const std::uint64_t freed = pools_.table().freed();
@@ -258,7 +261,8 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
 // So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
 std::uint64_t Dispatcher::memory_wanted() const {
   const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
-  return std::max(free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking());
+  const std::uint64_t tasks = tasks_.memory_wanted();
+  return std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
 }
 
 Status Dispatcher::recover(TimeNs now) {
@@ -284,7 +288,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
-  tasks_.on_channel_closed(channel.number(), effects_);
+  tasks_.on_channel_closed(channel.number(), now, effects_);
   exchange::ServiceEffects left;
   exchanges_.on_channel_closed(channel.number(), now, left);
   carry_out(left);
@@ -344,7 +348,9 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
-  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
+  const std::uint64_t kept = alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0;
+  mover_.keep_for_members(kept, effects_);
+  tasks_.set_memory_max(options_.mover.memory_bytes_max - kept);
   sifts_.on_members(alive, anew, effects_);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);

@@ -130,12 +130,29 @@ void Connection::remember(HostEnd::RangeName range) {
     if (own_ranges_.size() <= own_ranges_max) return;
     oldest = own_ranges_.front();
     own_ranges_.pop_front();
-    if (!end.idle(*oldest)) {
+    if (!end.idle(*oldest) || !wait_range_users(*oldest, 0)) {
       own_ranges_.push_back(*oldest);
       return;
     }
   }
   (void)end.retire(*oldest, 0);
+}
+
+void Connection::add_range_user(const std::shared_ptr<RangeUser>& user) {
+  const std::lock_guard lock(users_mutex_);
+  std::erase_if(range_users_, [](const auto& each) { return each.expired(); });
+  range_users_.push_back(user);
+}
+
+Status Connection::wait_range_users(HostEnd::RangeName range, TimeNs deadline) {
+  std::vector<std::weak_ptr<RangeUser>> users;
+  {
+    const std::lock_guard lock(users_mutex_);
+    users = range_users_;
+  }
+  for (const auto& each : users)
+    if (const std::shared_ptr<RangeUser> user = each.lock()) OFP_TRY(user->leave(range, deadline));
+  return {};
 }
 
 }  // namespace offpath::host

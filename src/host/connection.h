@@ -25,6 +25,14 @@ using channel::HostEnd;
 // Ranges announced by sends (OFP_SEND_ANNOUNCE) that are kept; beyond these the oldest ones that nothing uses go.
 inline constexpr std::size_t own_ranges_max = 4096;
 
+// Whoever has the agent pull from ranges by requests that are of no stream.
+class RangeUser {
+ public:
+  virtual ~RangeUser() = default;
+  // Waits until nothing of it is pulled from this range any more; Error::would_block: not until then.
+  [[nodiscard]] virtual Status leave(HostEnd::RangeName range, TimeNs deadline) = 0;
+};
+
 struct Connection {
   Connection(std::unique_ptr<link::HostLink> link, const wire::ChannelLayout& layout, std::uint64_t staging_bytes_max,
              HostEnd::Clock clock = nullptr, void* clock_context = nullptr)
@@ -46,6 +54,10 @@ struct Connection {
   // A send has announced `range`; withdraws the oldest such ranges that nothing uses if there are too many.
   void remember(HostEnd::RangeName range);
 
+  void add_range_user(const std::shared_ptr<RangeUser>& user);
+  // Until no user of ranges needs this one; 0 only looks.
+  [[nodiscard]] Status wait_range_users(HostEnd::RangeName range, TimeNs deadline);
+
   HostEnd end;
   Staging staging;
   Wants wants{end};
@@ -55,6 +67,8 @@ struct Connection {
   std::mutex own_mutex_;
   std::deque<HostEnd::RangeName> own_ranges_;
   std::vector<std::uint32_t> open_streams_;
+  std::mutex users_mutex_;
+  std::vector<std::weak_ptr<RangeUser>> range_users_;
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;

@@ -46,8 +46,10 @@ class FakeAgent final : public channel::AgentEvents {
       : hands_over_(hands_over), end_(1, "test", std::move(link), layout, *this) {}
 
   TimeNs step(TimeNs now) {
+    if (now >= tells_pulled_at)
+      for (const std::uint64_t ticket : std::exchange(task_waits_, {})) end_.reply(wire::ReplyKind::done, ticket, wire::Done{0});
     const bool did = end_.poll(now);
-    if (!did && end_.fall_asleep(now)) return never;
+    if (!did && end_.fall_asleep(now)) return tells_pulled_at > now ? tells_pulled_at : never;
     return now + microsecond_ns;
   }
 
@@ -97,7 +99,8 @@ class FakeAgent final : public channel::AgentEvents {
   void answer_tasks() {
     for (const Task& task : std::exchange(tasks, {})) answer(end_, task);
   }
-  int sessions_of_tasks = 0;  // open
+  TimeNs tells_pulled_at = 0;  // who waits for a task's inputs, from then on at once
+  int sessions_of_tasks = 0;   // open
 
   static constexpr std::uint64_t charge_base = 4096 + 1;
 
@@ -151,7 +154,7 @@ class FakeAgent final : public channel::AgentEvents {
         ++sessions_of_tasks;
         return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
       case wire::EntryKind::task_run: return run(channel, request);
-      case wire::EntryKind::task_wait: return;  // answered by what the task says
+      case wire::EntryKind::task_wait: return task_waits_.push_back(request.ticket);
       case wire::EntryKind::task_cancel: {
         wire::TaskCancel cancel{};
         ASSERT_TRUE(wire::decode(request.payload, cancel));
@@ -325,7 +328,8 @@ class FakeAgent final : public channel::AgentEvents {
     std::uint8_t kind;
     std::vector<std::byte> payload;
   };
-  std::vector<Held> held_;  // gets
+  std::vector<Held> held_;
+  std::vector<std::uint64_t> task_waits_;  // tickets that are not answered  // gets
   bool hands_over_;
   wire::Got pushed_{};
   std::uint64_t leases_ = 0;

@@ -119,6 +119,51 @@ TEST_F(HostCalls, WithdrawnMemoryIsForgottenByNumberToo) {
   (void)ofp_stream_close(stream, 0, nullptr);
 }
 
+TEST_F(HostCalls, ARangeIsRetiredWhenNoTaskPullsFromIt) {
+  std::vector<double> x(10, 1);
+  ofp_tasks* tasks = nullptr;
+  ASSERT_EQ(ofp_tasks_open(channel, nullptr, &tasks, &error), OFP_OK) << said();
+  const auto retire = [&](TimeNs wait_ns) {
+    ofp_range* range = nullptr;
+    EXPECT_EQ(ofp_range_announce(channel, x.data(), 80, &range, &error), OFP_OK) << said();
+    const ofp_task_input input{"x", x.data(), 80, 0, 0, 0, 0};
+    ofp_task_request request{};
+    request.struct_bytes = sizeof request;
+    request.function = "p/f";
+    request.inputs = &input;
+    request.inputs_count = 1;
+    ofp_task* task = nullptr;
+    EXPECT_EQ(ofp_task_submit(tasks, &request, &task, &error), OFP_OK) << said();
+    const int code = ofp_range_retire(range, wait_ns, &error);
+    EXPECT_EQ(ofp_task_wait(task, 0, nullptr), OFP_WOULD_BLOCK) << "it is pulled, and not over";
+    ofp_task_free(task);
+    return code;
+  };
+  agent->holds_tasks = true;
+  agent->tells_pulled_at = fabric->now() + 10 * millisecond_ns;
+  EXPECT_EQ(retire(millisecond_ns), OFP_TIMEOUT);
+  EXPECT_NE(said().find("still pulls"), std::string::npos) << said();
+  EXPECT_EQ(retire(second_ns), OFP_OK) << said();
+  EXPECT_GE(fabric->now(), agent->tells_pulled_at) << "not before it was pulled";
+  ofp_tasks_close(tasks);
+}
+
+TEST_F(HostCalls, TasksMayAnnounceMoreRangesThanAreKept) {
+  std::vector<double> x(4 * own_ranges_max);
+  ofp_tasks* tasks = nullptr;
+  ASSERT_EQ(ofp_tasks_open(channel, nullptr, &tasks, &error), OFP_OK) << said();
+  for (std::size_t i = 0; i < x.size(); i += 2) {
+    const ofp_task_input input{"x", &x[i], 8, 0, 0, 0, 0};
+    ofp_task_request request{};
+    request.struct_bytes = sizeof request;
+    request.function = "p/f";
+    request.inputs = &input;
+    request.inputs_count = 1;
+    ASSERT_EQ(ofp_task_run(tasks, &request, nullptr, &error), OFP_OK) << said() << " (" << i << ")";
+  }
+  ofp_tasks_close(tasks);
+}
+
 TEST_F(HostCalls, AsManySetsAsThereAreNumbersAreAllRemembered) {
   std::vector<double> array(wire::sets_max, 1);
   ofp_range* range = nullptr;

@@ -32,7 +32,11 @@ int ofp_range_retire(ofp_range* range, int64_t wait_ns, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(range, "range"));
     OFP_TRY(range->connection->here());
-    return range->connection->end.retire(range->name, range->connection->deadline(wait_ns));
+    const TimeNs deadline = range->connection->deadline(wait_ns);
+    Status left = range->connection->wait_range_users(range->name, deadline);
+    if (!left && left.error().code != Error::would_block) return left;
+    Status retired = range->connection->end.retire(range->name, deadline);
+    return retired ? (left ? Status{} : fail(Error::timeout, "{}", left.error().message)) : retired;
   });
 }
 

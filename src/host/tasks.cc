@@ -1,5 +1,6 @@
 #include "host/tasks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -43,6 +44,7 @@ Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection,
     return tl::unexpected(std::move(number).error());
   }
   session->number_ = *number;
+  session->connection_->add_range_user(session);
   return session;
 }
 
@@ -72,7 +74,7 @@ Result<BufferRef> TaskSession::name_input(const ofp_task_input& input, std::uint
   if (named && (wire::is_segment(named->region) || !end.traits().staged)) return named;
   if (!end.traits().staged) {
     named = end.name_or_announce(posting, input.data, input.bytes, hint);
-    if (named) connection_->remember({named->region, named->generation});
+    if (named) announced_.push_back({named->region, named->generation});
     return named;
   }
   return fail(Error::unannounced, "staged");
@@ -119,6 +121,7 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
     }
     if (!source) return fail(source.error().code, "input \"{}\": {}", input.name, source.error().message);
     task.tells = task.tells || source->length != 0;
+    if (source->length != 0 && !wire::is_segment(source->region)) task.ranges.push_back({source->region, source->generation});
     run.inputs.push_back({*source, input.bytes, input.version, input.changed_from, input.changed_at, input.changed_bytes, input.name});
   }
   for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
@@ -134,6 +137,14 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
 }
 
 Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& request, std::span<const std::uint64_t> after) {
+  std::vector<HostEnd::RangeName> announced;
+  auto task = post(request, after, announced);
+  for (const HostEnd::RangeName& range : announced) connection_->remember(range);  // which may ask what this session uses
+  return task;
+}
+
+Result<TaskSession::PostedPtr> TaskSession::post(const ofp_task_request& request, std::span<const std::uint64_t> after,
+                                                 std::vector<HostEnd::RangeName>& announced) {
   const std::lock_guard lock(mutex_);
   if (closed_) return fail(Error::closed, "the session of tasks is closed");
   sweep();
@@ -142,6 +153,7 @@ Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& reque
   task->line = free_lines_.back();
   std::vector<std::byte> payload;
   Status composed = compose(request, after, *task, payload);
+  announced = std::exchange(announced_, {});
   Result<std::uint64_t> ticket = 0;
   if (composed) ticket = connection_->end.ask(EntryKind::task_run, payload, 0);
   if (!composed || !ticket) {
@@ -150,6 +162,7 @@ Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& reque
   }
   task->ticket = *ticket;
   free_lines_.pop_back();
+  if (!task->ranges.empty()) pulling_.push_back(task);
   return task;
 }
 
@@ -206,9 +219,10 @@ Status TaskSession::wait(Posted& task, TimeNs deadline) {
   }
 }
 
-Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) {
+Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) { return wait_pulled(task, deadline, connection_->end.now() + spin_ns); }
+
+Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until) {
   HostEnd& end = connection_->end;
-  const TimeNs spin_until = end.now() + spin_ns;
   std::optional<std::uint64_t> asked;
   Status status;
   while (true) {
@@ -235,9 +249,31 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) {
     (void)end.wait_reply(either, deadline);
   }
   if (asked) end.forget(*asked);
-  if (task.over && !task.outcome) return task.outcome;
   const std::lock_guard lock(mutex_);
+  if (task.over && !task.outcome) return task.outcome;
   for (const Staging::Place& place : std::exchange(task.staged, {})) connection_->staging.give_up(place);
+  return {};
+}
+
+// One whose inputs are not known to be pulled. Those of the rest are forgotten.
+TaskSession::PostedPtr TaskSession::pulls_from(HostEnd::RangeName range) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return nullptr;
+  std::erase_if(pulling_, [this](const PostedPtr& task) { return task->over || line_of(*task) == task->ticket; });
+  const auto at = std::ranges::find_if(pulling_, [&](const PostedPtr& task) {
+    return std::ranges::any_of(task->ranges, [&](const HostEnd::RangeName& each) { return each.region == range.region && each.generation == range.generation; });
+  });
+  return at != pulling_.end() ? *at : nullptr;
+}
+
+Status TaskSession::leave(HostEnd::RangeName range, TimeNs deadline) {
+  OFP_TRY(connection_->end.take_in());
+  while (const PostedPtr task = pulls_from(range)) {
+    const Status pulled = wait_pulled(*task, deadline, 0);
+    if (!pulled && pulled.error().code == Error::would_block) return fail(Error::would_block, "task {} still pulls from this range", task->ticket);
+    const std::lock_guard lock(mutex_);
+    std::erase(pulling_, task);
+  }
   return {};
 }
 

@@ -13,7 +13,7 @@
 
 namespace offpath::host {
 
-class TaskSession : public std::enable_shared_from_this<TaskSession> {
+class TaskSession final : public RangeUser, public std::enable_shared_from_this<TaskSession> {
  public:
   // A task that was posted. Filled by whoever takes its reply; the session's lock guards it.
   struct Posted {
@@ -21,6 +21,7 @@ class TaskSession : public std::enable_shared_from_this<TaskSession> {
     std::uint32_t line = 0;
     bool tells = false;  // its line will say that its inputs are pulled
     std::vector<Staging::Place> staged{};
+    std::vector<HostEnd::RangeName> ranges{};  // that its inputs lie in, until they are pulled
     bool over = false;
     Status outcome{};
     wire::TaskDone done{};
@@ -37,15 +38,21 @@ class TaskSession : public std::enable_shared_from_this<TaskSession> {
   [[nodiscard]] Status cancel(Posted& task);
   void withdraw(const PostedPtr& task);  // nobody asks for it any more
 
+  [[nodiscard]] Status leave(HostEnd::RangeName range, TimeNs deadline) override;
+
   [[nodiscard]] const ConnectionPtr& connection() const noexcept { return connection_; }
 
  private:
   explicit TaskSession(ConnectionPtr connection) : connection_(std::move(connection)) {}
+  [[nodiscard]] Result<PostedPtr> post(const ofp_task_request& request, std::span<const std::uint64_t> after,
+                                       std::vector<HostEnd::RangeName>& announced);
   [[nodiscard]] Status compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task, std::vector<std::byte>& payload);
   [[nodiscard]] Result<wire::BufferRef> name_input(const ofp_task_input& input, std::uint32_t& hint);
   [[nodiscard]] Result<wire::BufferRef> name_output(const ofp_task_output& output, std::uint32_t& hint);
   [[nodiscard]] std::uint64_t line_of(const Posted& task) const noexcept;
   [[nodiscard]] bool says_pulled(const Posted& task);
+  [[nodiscard]] Status wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until);
+  [[nodiscard]] PostedPtr pulls_from(HostEnd::RangeName range);
   bool settle(Posted& task);
   void end(Posted& task, Status outcome);
   void sweep();
@@ -58,6 +65,8 @@ class TaskSession : public std::enable_shared_from_this<TaskSession> {
   std::vector<std::uint32_t> free_lines_;
   std::vector<std::uint32_t> hints_;  // where the inputs and outputs of the task before lay
   std::vector<PostedPtr> withdrawn_;
+  std::vector<PostedPtr> pulling_;  // those with ranges
+  std::vector<HostEnd::RangeName> announced_;  // for the task that is being composed
   bool closed_ = false;
 };
 

@@ -27,7 +27,7 @@ struct Output {
   std::uint64_t bytes_max, version;
   std::string name;
   std::uint64_t bytes = 0;  // that the function has made
-  TargetPtr room{};         // once it is called; none where it stays here
+  TargetPtr room{};         // once it has begun; none where it stays here
 };
 
 // Memory of an output, mapped for the time of its push.
@@ -55,7 +55,15 @@ struct Task {
   std::uint32_t line = 0;
   TimeNs deadline = never;
   std::string plugin, function;
-  std::vector<std::uint64_t> after;  // tickets, of tasks that have not ended
+  std::vector<std::uint64_t> after;  // tickets, as they were asked for
+  std::size_t waits_for = 0;         // of them: tasks that have not ended
+  std::vector<std::uint64_t> before; // numbers of the tasks that wait for this one
+  struct Reason {
+    std::uint64_t ticket = 0;
+    std::string why;
+  };
+  std::optional<Reason> because{};   // the task that failed first, of those before it
+  std::uint64_t room_bytes = 0;      // that it waits for
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<std::byte> arguments;
@@ -80,6 +88,7 @@ struct Session {
   std::vector<TargetPtr> targets;
   std::vector<std::unique_ptr<Task>> tasks;  // in the order of asking
   bool dirty = false;                        // something of it may go on
+  bool looks_again = false;                  // and nobody says when: an abandoned call uses its memory
   [[nodiscard]] bool is_ordered() const noexcept { return lane != wire::task_any_lane; }
 };
 

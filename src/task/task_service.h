@@ -8,13 +8,18 @@
 //
 // Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static variables are
 // the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other tasks overtake each other.
-// A few tasks of a session have begun at a time; the rest wait in the list, and cost no memory but what they name.
+// A few tasks of a session have begun at a time; the rest wait in the list, and cost no memory but what they name. Whatever memory a task
+// needs it has when it begins: so one that has begun ends, and those that wait for room get it.
+//
+//   task_requests.cc   what programs ask for           task_steps.cc    waiting, pulling, ready, calling
+//   task_room.cc       memory for tasks                task_results.cc  what comes back, and how tasks end
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "channel/ring.h"
@@ -45,12 +50,18 @@ class TaskService {
   ~TaskService();
 
   void on_channel_open(mover::ChannelNumber channel, uid_t user);
-  void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
+  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
   void on_request(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept { return next_; }
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  void set_memory_max(std::uint64_t bytes) { memory_bytes_max_ = bytes; }  // a task that needs more never finds room
+  // Tasks that wait for room look again when there may be more.
+  [[nodiscard]] bool waits_for_memory() const noexcept;
+  void on_memory_freed(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] std::uint64_t memory_wanted() const;  // by the one that has waited longest
+
 
   [[nodiscard]] TaskCounters counters() const;
 
@@ -59,7 +70,9 @@ class TaskService {
   struct Channel {
     uid_t user = 0;
     std::size_t sessions = 0, tasks = 0;
-    std::map<std::uint64_t, std::string> failed{};  // by ticket: why
+    std::map<std::uint64_t, Task*> by_ticket{};
+    std::map<std::uint64_t, Task::Reason> failed{};  // by ticket
+    std::set<std::uint64_t> short_of_room{};         // numbers of tasks: the oldest gets it first
   };
   struct Transfer {
     enum class Kind : std::uint8_t { pull, told, push } kind;
@@ -81,24 +94,29 @@ class TaskService {
 
   void settle(TimeNs now, mover::Effects& effects);
   void advance(Session& session, TimeNs now, mover::Effects& effects);
-  enum class Pulls : std::uint8_t { begun, later };
-  [[nodiscard]] Result<Pulls> begin_pulls(Task& task, TimeNs now, mover::Effects& effects);
+  enum class Begun : std::uint8_t { yes, later, no_room };
+  [[nodiscard]] Result<Begun> begin(Task& task, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<std::vector<ResidentMemory::Found>> find_inputs(const Task& task) const;
+  void begin_pulls(Task& task, std::vector<ResidentMemory::Found> found, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status check_pulled(Task& task, TimeNs now, mover::Effects& effects);
   void call(Task& task, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status take_outputs(Task& task, plugin::Outputs outputs, std::vector<link::WritePiece>& pieces);
   void cancel_task(Task& task, const std::string& why, TimeNs now, mover::Effects& effects);
   void end_task(Task& task, Status status, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] static MemoryPtr spare_memory(const Session& session, std::uint64_t bytes);
-  [[nodiscard]] Result<MemoryPtr> take_memory(Session& session, std::uint64_t bytes);
-  [[nodiscard]] Result<TargetPtr> take_target(Session& session, std::uint64_t bytes);
+  [[nodiscard]] static Status comes_after(const Task& task);  // that has failed
+  void end_one(Task& task, const Status& status, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<bool> take_room(Task& task, std::vector<ResidentMemory::Found>& found);
+  [[nodiscard]] Result<bool> try_room(Task& task, std::vector<ResidentMemory::Found>& found);
+  [[nodiscard]] bool has_room(const Task& task, std::uint64_t bytes) const;
+  [[nodiscard]] Result<MemoryPtr> take_memory(const Task& task, std::uint64_t bytes);
+  [[nodiscard]] Result<TargetPtr> take_target(const Task& task, std::uint64_t bytes);
+  void drop_spares();
+  void look_again_for_room();
   void answer_waiters(Task& task, mover::Effects& effects);
   void enter(Task& task, Task::State state, TimeNs now);
   [[nodiscard]] Task* find(std::uint64_t number);
   [[nodiscard]] Task* find_ticket(mover::ChannelNumber channel, std::uint64_t ticket);
   [[nodiscard]] std::uint64_t begin_transfer(Transfer transfer);
-  template <class Chosen>
-  void each_task(mover::ChannelNumber channel, Chosen chosen);
-
   Limits limits_;
   std::shared_ptr<mover::BufferCache> cache_;
   std::function<bool(std::uint64_t)> room_;
@@ -107,7 +125,10 @@ class TaskService {
   std::map<std::uint64_t, Task*> tasks_;  // by number
   std::map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1, next_memory_ = 1;
-  TimeNs next_ = never;
+  std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has begun with
+  TimeNs look_again_ = never;
+  std::uint64_t memory_bytes_max_ = UINT64_MAX;
+  bool freed_ = false;  // memory, since those who wait for it have looked
   TaskCounters counters_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // this
 };

@@ -427,7 +427,7 @@ TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   const auto call = called();
   post(EntryKind::task_run, task(session));
   ASSERT_TRUE(pull());
-  service_.on_channel_closed(program, effects_);
+  service_.on_channel_closed(program, now_, effects_);
   EXPECT_EQ(take<mover::CancelCallEffect>()->token, call->token);
   effects_.clear();
   returns(*call, {});
@@ -451,16 +451,94 @@ TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasE
   EXPECT_EQ(take<mover::ReplyEffect>()->ticket, again);
 }
 
-TEST_F(TaskServiceTest, WithoutRoomATaskFails) {
+TEST_F(TaskServiceTest, ALongChainOfTasksFailsWithItsFirst) {
+  constexpr int many = 1000;
+  const std::uint64_t session = open();
+  const std::uint64_t first = post(EntryKind::task_run, task(session, {}, {}));
+  for (int i = 1; i < many; ++i) {
+    wire::TaskRun next = task(session, {}, {});
+    next.after = {ticket_};
+    post(EntryKind::task_run, next);
+  }
+  const auto call = called();
+  ASSERT_TRUE(call);
+  EXPECT_FALSE(called());
+  service_.on_called(call->token, fail(Error::function_failed, "no particles"), now_, effects_);
+  EXPECT_EQ(failed()->ticket, first);
+  for (int i = 1; i < many; ++i) {
+    const auto why = failed();
+    ASSERT_TRUE(why);
+    EXPECT_EQ(why->ticket, first + static_cast<std::uint64_t>(i));
+    EXPECT_EQ(why->failure.message, fmt::format("p/f comes after task {}, which failed: no particles", first));
+  }
+  EXPECT_TRUE(effects_.empty());
+  EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
+}
+
+TEST_F(TaskServiceTest, WithoutRoomATaskWaitsForIt) {
   const std::uint64_t session = open();
   room_ = false;
-  post(EntryKind::task_run, task(session));
-  EXPECT_EQ(failed()->failure.code, Error::no_memory);
-  post(EntryKind::task_run, task(session, {}));
-  EXPECT_EQ(failed()->failure.code, Error::no_memory);
+  const std::uint64_t first = post(EntryKind::task_run, task(session));
+  wire::TaskRun hasty = task(session, {});
+  hasty.wait_ns = 500;
+  post(EntryKind::task_run, hasty);
+  post(EntryKind::task_run, task(session, {}, {}));
+  EXPECT_TRUE(called()) << "it needs none";
+  EXPECT_TRUE(service_.waits_for_memory());
+  EXPECT_EQ(service_.memory_wanted(), 16u);
+  now_ += 500;
+  service_.on_time(now_, effects_);
+  const auto over = failed();
+  ASSERT_TRUE(over);
+  EXPECT_EQ(over->failure.code, Error::timeout);
+  EXPECT_NE(over->failure.message.find("room for 8 bytes"), std::string::npos) << over->failure.message;
+  EXPECT_FALSE(pull());
   room_ = true;
-  post(EntryKind::task_run, task(session));
+  service_.on_memory_freed(now_, effects_);
+  EXPECT_FALSE(service_.waits_for_memory());
   EXPECT_TRUE(pull());
+  EXPECT_EQ(told(), first);
+  EXPECT_TRUE(called());
+}
+
+TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
+  std::uint64_t free_bytes = 20;
+  TaskService service({}, cache_, [&](std::uint64_t bytes) { return bytes <= free_bytes; });
+  service.set_memory_max(100);
+  service.on_channel_open(program, 1000);
+  const auto ask = [&](EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    service.on_request(program, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+  };
+  ask(EntryKind::task_open, wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
+  ask(EntryKind::task_run, task(1, {input("x", 16)}, {output("y", 24)}));
+  ask(EntryKind::task_run, task(1, {input("x", 8)}, {}));
+  EXPECT_FALSE(pull()) << "room for one of the first one's is not enough, and the second one comes later";
+  ask(EntryKind::task_run, task(1, {input("x", 60)}, {output("y", 41)}));
+  const auto never_fits = failed();
+  ASSERT_TRUE(never_fits);
+  EXPECT_EQ(never_fits->failure.code, Error::too_large);
+  free_bytes = 8192;  // an output takes whole pages
+  service.on_memory_freed(now_, effects_);
+  EXPECT_EQ(std::ranges::count_if(effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::PullEffect>(each); }), 2);
+  service.on_channel_closed(program, now_, effects_);
+  EXPECT_EQ(cache_->used_bytes(), 0u);
+}
+
+TEST_F(TaskServiceTest, RoomThatATaskGivesBackIsTheNextOnes) {
+  const std::uint64_t session = open(), other = open();
+  post(EntryKind::task_run, task(session));
+  ASSERT_TRUE(pull());
+  (void)told();
+  const auto call = called();
+  ASSERT_TRUE(call);
+  room_ = false;
+  post(EntryKind::task_run, task(other));
+  EXPECT_FALSE(pull());
+  room_ = true;
+  returns(*call, {});
+  EXPECT_TRUE(pull()) << "what ended gives room, and nobody else says so";
 }
 
 TEST_F(TaskServiceTest, RequestsThatMakeNoSenseAreRefused) {

@@ -1,0 +1,152 @@
+// What programs ask for: sessions, tasks, and their end.
+#include <set>
+#include <utility>
+
+#include "task/task_service.h"
+
+namespace offpath::task {
+
+using mover::ChannelNumber;
+using mover::Effects;
+using mover::FailEffect;
+using mover::ReplyEffect;
+using mover::Service;
+using wire::EntryKind;
+
+void TaskService::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  if (Status served = serve(channel, request, now, effects); !served)
+    effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
+  settle(now, effects);
+}
+
+Status TaskService::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  switch (static_cast<EntryKind>(request.kind)) {
+    case EntryKind::task_open: return open(channel, request, effects);
+    case EntryKind::task_run: return run(channel, request, now, effects);
+    case EntryKind::task_wait: return wait(channel, request, effects);
+    case EntryKind::task_cancel: return cancel(channel, request, now, effects);
+    case EntryKind::task_close: return close(channel, request, now, effects);
+    default: return fail(Error::protocol, "request of kind {} is none of tasks", request.kind);
+  }
+}
+
+Result<Session*> TaskService::own(ChannelNumber channel, std::uint64_t number) {
+  const auto at = sessions_.find(number);
+  if (at == sessions_.end() || at->second->channel != channel) return fail(Error::not_found, "this program has no session {} of tasks", number);
+  return at->second.get();
+}
+
+Status TaskService::open(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::TaskOpen asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  Channel& program = channels_.at(channel);
+  if (program.sessions >= limits_.sessions_max)
+    return fail(Error::too_large, "this program has {} sessions of tasks, which is the limit", program.sessions);
+  ++program.sessions;
+  auto session = std::make_unique<Session>();
+  session->number = next_session_++;
+  session->channel = channel;
+  session->lane = asked.lane;
+  session->lanes = asked.lanes;
+  session->lines = asked.lines;
+  effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{session->number}});
+  sessions_.emplace(session->number, std::move(session));
+  return {};
+}
+
+Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked, TimeNs now) const {
+  if (asked.line >= session.lines.length / wire::task_line_bytes)
+    return fail(Error::protocol, "a task's line is {}, there are {}", asked.line, session.lines.length / wire::task_line_bytes);
+  auto task = std::make_unique<Task>();
+  task->session = &session;
+  task->ticket = ticket;
+  task->line = asked.line;
+  task->deadline = asked.wait_ns > 0 ? deadline_after(now, asked.wait_ns) : never;
+  task->plugin = asked.plugin;
+  task->function = asked.function;
+  task->since = now;
+  std::set<std::string_view> names;
+  for (const wire::TaskInput& each : asked.inputs) {
+    if (!names.insert(each.name).second) return fail(Error::exists, "{}: two inputs are called \"{}\"", task->name(), each.name);
+    task->inputs.push_back({each.source, each.bytes, each.version, each.changed_from, each.changed_at, each.changed_bytes, std::string(each.name)});
+  }
+  names.clear();
+  for (const wire::TaskOutput& each : asked.outputs) {
+    if (!names.insert(each.name).second) return fail(Error::exists, "{}: two outputs are called \"{}\"", task->name(), each.name);
+    task->outputs.push_back({each.target, each.bytes, each.version, std::string(each.name)});
+  }
+  task->arguments.assign(asked.arguments.begin(), asked.arguments.end());
+  task->after = std::move(asked.after);
+  return task;
+}
+
+Status TaskService::run(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::TaskRun asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  OFP_ASSIGN(Session* const session, own(channel, asked.session));
+  Channel& program = channels_.at(channel);
+  if (program.tasks >= limits_.tasks_max) return fail(Error::would_block, "{} tasks of this program are under way, which is the limit", program.tasks);
+  OFP_ASSIGN(std::unique_ptr<Task> task, make_task(*session, request.ticket, std::move(asked), now));
+  task->number = next_number_++;
+  ++program.tasks;
+  ++counters_.asked;
+  ++counters_.waiting;
+  tasks_.emplace(task->number, task.get());
+  Task& asked_for = *session->tasks.emplace_back(std::move(task));
+  session->dirty = true;
+  program.by_ticket.emplace(request.ticket, &asked_for);
+  if (asked_for.deadline != never) deadlines_.emplace(asked_for.deadline, asked_for.number);
+  // Those that have ended well are nothing to wait for.
+  for (const std::uint64_t ticket : asked_for.after) {
+    if (const auto failed = program.failed.find(ticket); failed != program.failed.end()) {
+      asked_for.because = failed->second;
+      end_task(asked_for, comes_after(asked_for), now, effects);
+      return {};
+    }
+    Task* const before = find_ticket(channel, ticket);
+    if (before == nullptr || before == &asked_for) continue;
+    before->before.push_back(asked_for.number);
+    ++asked_for.waits_for;
+  }
+  return {};
+}
+
+Status TaskService::wait(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::TaskWait asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  Task* const task = find_ticket(channel, asked.ticket);
+  if (task != nullptr && !task->pulled) task->who_waits.push_back(request.ticket);
+  else effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+  return {};
+}
+
+Status TaskService::cancel(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::TaskCancel asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  if (Task* const task = find_ticket(channel, asked.ticket)) cancel_task(*task, "its program", now, effects);
+  return {};
+}
+
+Status TaskService::close(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::TaskClose asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  OFP_ASSIGN(Session* const session, own(channel, asked.session));
+  for (const auto& task : session->tasks) {
+    if (task->state == Task::State::pushing) end_task(*task, fail(Error::cancelled, "{}: its session was closed", task->name()), now, effects);
+    else cancel_task(*task, "the end of its session", now, effects);
+  }
+  --channels_.at(channel).sessions;
+  sessions_.erase(asked.session);
+  effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+  return {};
+}
+
+// What is being pushed goes on: the program's memory is being written to.
+void TaskService::cancel_task(Task& task, const std::string& why, TimeNs now, Effects& effects) {
+  if (task.state == Task::State::over || task.state == Task::State::pushing) return;
+  if (task.state == Task::State::calling) effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task.number)});
+  ++counters_.cancelled;
+  end_task(task, fail(Error::cancelled, "{} was cancelled by {}", task.name(), why), now, effects);
+}
+
+}  // namespace offpath::task
