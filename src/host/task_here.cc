@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <mutex>
 
 #include "base/bytes.h"
+#include "wire/function_outputs.h"
 #include "wire/message.h"
 
 namespace offpath::host {
@@ -32,8 +32,13 @@ Result<const ofp_plugin*> load(const std::string& path) {
 class ContextHere {
  public:
   ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) : plugins_(plugins), request_(request) {
-    made_.resize(request.outputs_count);
-    for (std::uint32_t i = 0; i < request.outputs_count; ++i) rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
+    std::vector<wire::FunctionOutputs::Room> named;
+    for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
+      rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
+      named.push_back({request.outputs[i].name, request.outputs[i].bytes});
+    }
+    own_.resize(request.outputs_count);
+    outputs_ = wire::FunctionOutputs(std::move(named), UINT64_MAX, true);
     ofp_context& visible = context_.visible;
     context_.owner = this;
     visible.struct_bytes = sizeof(ofp_context);
@@ -73,27 +78,23 @@ class ContextHere {
   }
 
   Status call(ofp_function_pointer function) {
-    std::int32_t status = -1;
-    try {
-      status = function(&context_.visible);
-    } catch (const std::exception& thrown) {
-      error_ = fmt::format("threw: {}", thrown.what());
-    } catch (...) {
-      error_ = "threw something that is no std::exception";
-    }
+    std::string thrown;
+    const std::int32_t status = wire::call_guarded([&] { return function(&context_.visible); }, thrown);
+    if (!thrown.empty()) error_ = thrown;
     if (status == 0) return {};
     return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_.empty() ? "it failed" : error_, status);
   }
 
   // Outputs that stay do so; what does not go to memory of the program is the session's.
   void finish(PluginsHere::Made& made) {
-    for (std::uint32_t i = 0; i < request_.outputs_count; ++i) {
-      const ofp_task_output& output = request_.outputs[i];
-      made.output_bytes.push_back(made_[i].bytes);
-      if (output.data != nullptr && !made_[i].own.empty()) std::memcpy(output.data, made_[i].own.data(), made_[i].bytes);
-      if (output.version == 0 || made_[i].data == nullptr) continue;
-      const auto* const from = static_cast<const std::byte*>(made_[i].data);
-      plugins_.kept_[output.name] = {output.version, {from, from + made_[i].bytes}};
+    made.output_bytes.resize(request_.outputs_count);
+    for (const wire::FunctionOutputs::Made& each : outputs_.made()) {
+      const ofp_task_output& output = request_.outputs[*each.room];
+      made.output_bytes[*each.room] = each.bytes;
+      if (output.data != nullptr && !own_[*each.room].empty()) std::memcpy(output.data, each.data, each.bytes);
+      if (output.version == 0) continue;
+      const auto* const from = static_cast<const std::byte*>(each.data);
+      plugins_.kept_[output.name] = {output.version, {from, from + each.bytes}};
     }
   }
 
@@ -101,11 +102,6 @@ class ContextHere {
   struct Visible {
     ofp_context visible{};
     ContextHere* owner = nullptr;
-  };
-  struct MadeOutput {
-    void* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::vector<std::byte> own{};
   };
   [[nodiscard]] bool is_input(const void* memory, std::uint64_t bytes) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
@@ -120,35 +116,28 @@ class ContextHere {
     ContextHere& self = of(context);
     const std::lock_guard lock(self.mutex_);
     const std::string_view wanted = name != nullptr ? name : "";
-    for (std::uint32_t i = 0; i < self.request_.outputs_count; ++i) {
-      const ofp_task_output& room = self.request_.outputs[i];
-      MadeOutput& made = self.made_[i];
-      if (wanted != room.name) continue;
-      if (bytes > room.bytes || made.data != nullptr) {
-        self.error_ = fmt::format("output '{}' of {} bytes: the task has room for {}, once", wanted, bytes, room.bytes);
-        return nullptr;
-      }
-      // What is an input as well stays one until the function has returned.
-      const bool own = room.data == nullptr || self.is_input(room.data, bytes);
-      if (own) made.own.resize(std::max<std::uint64_t>(bytes, 1));
-      made.data = own ? made.own.data() : room.data;
-      made.bytes = bytes;
-      if ((flags & OFP_DATA_UNSET) == 0) std::memset(made.data, 0, bytes);
-      return made.data;
+    const auto room = self.outputs_.admit(wanted, bytes);
+    if (!room) {
+      self.error_ = room.error().message;
+      return nullptr;
     }
-    self.error_ = fmt::format("output '{}' is none of those that the task names", wanted);
-    return nullptr;
+    // What is an input as well stays one until the function has returned.
+    void* data = self.request_.outputs[**room].data;
+    if (data == nullptr || self.is_input(data, bytes)) {
+      self.own_[**room].resize(std::max<std::uint64_t>(bytes, 1));
+      data = self.own_[**room].data();
+    }
+    if ((flags & OFP_DATA_UNSET) == 0) std::memset(data, 0, bytes);
+    self.outputs_.add(wanted, *room, data, bytes);
+    return data;
   }
   static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes) {
     ContextHere& self = of(context);
     const std::lock_guard lock(self.mutex_);
-    const auto made = std::ranges::find(self.made_, output, &MadeOutput::data);
-    if (output == nullptr || made == self.made_.end() || bytes > made->bytes) return -1;
-    made->bytes = bytes;
-    return 0;
+    return self.outputs_.shrink(output, bytes) ? 0 : -1;
   }
   static std::int64_t time_left(const ofp_context* context) {
-    return context->deadline_ns == never ? never : std::max<TimeNs>(context->deadline_ns - monotonic_ns(), 0);
+    return wire::time_left(context->deadline_ns);
   }
   static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
   static void set_error(ofp_context* context, const char* message) {
@@ -167,7 +156,8 @@ class ContextHere {
   std::vector<ofp_input> inputs_;
   std::vector<const ofp_input*> pointers_;
   std::vector<ofp_room> rooms_;
-  std::vector<MadeOutput> made_;
+  wire::FunctionOutputs outputs_{{}, 0};
+  std::vector<std::vector<std::byte>> own_;  // of rooms that are not the program's memory
   std::mutex mutex_;  // a function's threads may call all at once
   std::string error_;
 };

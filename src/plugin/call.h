@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "wire/function_outputs.h"
 
 namespace offpath::plugin {
 
@@ -25,7 +26,7 @@ inline constexpr std::uint64_t copied_bytes_max = 16 << 20;  // of inputs withou
 inline constexpr std::size_t inputs_max = 65536;
 inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of one call; a worker may open so many
 inline constexpr std::size_t key_bytes_max = 65536;
-inline constexpr std::size_t outputs_max = 250;  // as many descriptors as go with one message, less a few
+inline constexpr std::size_t outputs_max = wire::function_outputs_max;  // as many descriptors as go with one message, less a few
 
 // What a [[plugin]] of the configuration says. docs/plugin.md tells what the limits can do and what not.
 struct PluginOptions {

@@ -1,6 +1,8 @@
 #include "plugin/message.h"
 
 #include <algorithm>
+#include <concepts>
+#include <type_traits>
 
 #include "wire/cursor.h"
 
@@ -78,6 +80,43 @@ void put_key(Writer& writer, std::string_view key) {
 
 std::string take_key(Reader& reader) { return std::string(text_of(reader.take_bytes(reader.take<std::uint32_t>()))); }
 
+// Fields of what descriptions say, in their order: one list for both ways.
+void fields(auto& way, auto& input) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice> {
+  way.key(input.row);
+  way.key(input.column);
+  way(input.descriptor, input.offset, input.bytes, input.flags, input.kept, input.kept_bytes);
+}
+void fields(auto& way, auto& room) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(room)>>, RoomNotice> {
+  way.key(room.name);
+  way(room.bytes, room.descriptor, room.kept, room.kept_bytes);
+}
+struct Putting {
+  Writer& writer;
+  void key(const std::string& value) { put_key(writer, value); }
+  void operator()(const auto&... values) { (writer.put(values), ...); }
+};
+struct Taking {
+  Reader& reader;
+  void key(std::string& value) { value = take_key(reader); }
+  void operator()(auto&... values) { ((values = reader.take<std::remove_reference_t<decltype(values)>>()), ...); }
+};
+
+template <class Notice>
+void put_each(Writer& writer, const std::vector<Notice>& notices) {
+  writer.put(static_cast<std::uint32_t>(notices.size()));
+  Putting way{writer};
+  for (const Notice& each : notices) fields(way, each);
+}
+
+template <class Notice>
+Status take_each(Reader& reader, std::size_t most, std::string_view what, std::vector<Notice>& notices) {
+  const auto count = reader.take<std::uint32_t>();
+  if (count > most) return fail(Error::protocol, "{} {}, at most {}", count, what, most);
+  Taking way{reader};
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) fields(way, notices.emplace_back());
+  return {};
+}
+
 template <class Message>
 Result<FromWorker> either(Result<Message> message) {
   if (!message) return tl::unexpected<Failure>(std::move(message).error());
@@ -136,35 +175,12 @@ Result<Description> decode_description(Bytes bytes) {
   description.arguments_at = reader.take<std::uint64_t>();
   description.arguments_bytes = reader.take<std::uint64_t>();
   description.function = reader.take_text();
-  const auto count = reader.take<std::uint32_t>();
-  if (count > inputs_max) return fail(Error::protocol, "{} inputs, at most {}", count, inputs_max);
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
-    InputNotice input;
-    input.row = take_key(reader);
-    input.column = take_key(reader);
-    input.descriptor = reader.take<std::uint32_t>();
-    input.offset = reader.take<std::uint64_t>();
-    input.bytes = reader.take<std::uint64_t>();
-    input.flags = reader.take<std::uint32_t>();
-    input.kept = reader.take<std::uint64_t>();
-    input.kept_bytes = reader.take<std::uint64_t>();
-    description.inputs.push_back(std::move(input));
-  }
+  OFP_TRY(take_each(reader, inputs_max, "inputs", description.inputs));
   description.session = reader.take<std::uint64_t>();
   description.worker = reader.take<std::uint64_t>();
   description.lane = reader.take<std::uint32_t>();
   description.lanes = reader.take<std::uint32_t>();
-  const auto rooms = reader.take<std::uint32_t>();
-  if (rooms > outputs_max) return fail(Error::protocol, "room for {} outputs, at most {}", rooms, outputs_max);
-  for (std::uint32_t i = 0; i < rooms && reader.ok(); ++i) {
-    RoomNotice room;
-    room.name = take_key(reader);
-    room.bytes = reader.take<std::uint64_t>();
-    room.descriptor = reader.take<std::uint32_t>();
-    room.kept = reader.take<std::uint64_t>();
-    room.kept_bytes = reader.take<std::uint64_t>();
-    description.rooms.push_back(std::move(room));
-  }
+  OFP_TRY(take_each(reader, outputs_max, "rooms for outputs", description.rooms));
   if (!reader.ok()) return fail(Error::protocol, "a description that ends early");
   return description;
 }
@@ -238,29 +254,12 @@ void encode(const Description& description, std::vector<std::byte>& to) {
   writer.put(description.arguments_at);
   writer.put(description.arguments_bytes);
   writer.put_text(description.function);
-  writer.put(static_cast<std::uint32_t>(description.inputs.size()));
-  for (const InputNotice& input : description.inputs) {
-    put_key(writer, input.row);
-    put_key(writer, input.column);
-    writer.put(input.descriptor);
-    writer.put(input.offset);
-    writer.put(input.bytes);
-    writer.put(input.flags);
-    writer.put(input.kept);
-    writer.put(input.kept_bytes);
-  }
+  put_each(writer, description.inputs);
   writer.put(description.session);
   writer.put(description.worker);
   writer.put(description.lane);
   writer.put(description.lanes);
-  writer.put(static_cast<std::uint32_t>(description.rooms.size()));
-  for (const RoomNotice& room : description.rooms) {
-    put_key(writer, room.name);
-    writer.put(room.bytes);
-    writer.put(room.descriptor);
-    writer.put(room.kept);
-    writer.put(room.kept_bytes);
-  }
+  put_each(writer, description.rooms);
 }
 
 }  // namespace offpath::plugin

@@ -41,7 +41,8 @@ inline constexpr std::size_t kept_max = 256;  // mappings a worker keeps
 inline constexpr std::uint32_t output_in_room = 2;  // a flag of OutputNotice, besides OFP_DATA_ARROW
 inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
 inline constexpr std::size_t functions_max = 128;
-inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, output_name_bytes_max = 255;
+inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200;
+using wire::output_name_bytes_max;
 inline constexpr unsigned lines_max = 100;  // for the log, of one call
 inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
 inline constexpr std::uint64_t output_bytes_limit = std::uint64_t{1} << 46;  // no file is larger

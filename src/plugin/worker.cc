@@ -116,14 +116,10 @@ std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
     context.set_error("there is no such function");
     return -1;
   }
-  try {
-    return found->function(context.context());
-  } catch (const std::exception& thrown) {
-    context.set_error(fmt::format("threw: {}", thrown.what()));
-  } catch (...) {
-    context.set_error("threw something that is no std::exception");
-  }
-  return -1;
+  std::string thrown;
+  const std::int32_t status = wire::call_guarded([&] { return found->function(context.context()); }, thrown);
+  if (!thrown.empty()) context.set_error(thrown);
+  return status;
 }
 
 // The agent's word, read-only here, so that no function writes to it by mistake; and this worker's.

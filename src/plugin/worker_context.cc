@@ -120,6 +120,7 @@ Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64
 }
 
 Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
+  std::vector<wire::FunctionOutputs::Room> named;
   for (const RoomNotice& notice : description_.rooms) {
     std::byte* data = nullptr;
     if (notice.kept != 0) {
@@ -130,8 +131,10 @@ Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
       data = piece.data;
     }
     rooms_.push_back({sizeof(ofp_room), 0, notice.name.c_str(), notice.bytes});
+    named.push_back({notice.name, notice.bytes});
     room_data_.push_back(data);
   }
+  outputs_ = wire::FunctionOutputs(std::move(named), limits_.output_bytes_max);
   return {};
 }
 
@@ -167,20 +170,10 @@ WorkerContext& WorkerContext::of(const ofp_context* context) noexcept {
 }
 
 Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) {
-  if (name.size() > output_name_bytes_max)
-    return fail(Error::too_large, "an output's name has {} bytes, at most {}", name.size(), output_name_bytes_max);
   constexpr std::uint32_t known = OFP_DATA_ARROW | OFP_DATA_UNSET;
   if ((flags & ~known) != 0) return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, known);
-  if (outputs_.size() == outputs_max) return fail(Error::too_large, "output '{}' would be one more than {}", name, outputs_max);
-  if (std::ranges::find(outputs_, name, &Made::name) != outputs_.end()) return fail(Error::exists, "there is an output '{}' already", name);
-  const auto room = std::ranges::find_if(rooms_, [&](const ofp_room& each) { return name == each.name; });
-  if (room != rooms_.end() && bytes > room->bytes)
-    return fail(Error::too_large, "output '{}' of {} bytes: the task has room for {}", name, bytes, room->bytes);
-  if (room == rooms_.end() && !rooms_.empty()) return fail(Error::invalid, "output '{}' is none of those that the task names", name);
-  if (bytes > limits_.output_bytes_max - output_bytes_)
-    return fail(Error::too_large, "output '{}' of {} bytes: the outputs of this call may have {} bytes together, {} are left", name,
-                bytes, limits_.output_bytes_max, limits_.output_bytes_max - output_bytes_);
-  std::byte* data = room != rooms_.end() ? room_data_[static_cast<std::size_t>(room - rooms_.begin())] : nullptr;
+  OFP_ASSIGN(const std::optional<std::size_t> room, outputs_.admit(name, bytes));
+  std::byte* data = room ? room_data_[*room] : nullptr;
   std::optional<OutputMemory> memory;
   if (data == nullptr) {
     auto own = OutputMemory::make(bytes);
@@ -190,8 +183,8 @@ Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t by
   } else if ((flags & OFP_DATA_UNSET) == 0) {
     std::memset(data, 0, bytes);
   }
-  outputs_.push_back({std::string(name), flags & OFP_DATA_ARROW, std::move(memory), data, bytes});
-  output_bytes_ += bytes;
+  outputs_.add(name, room, data, bytes);
+  memory_.push_back({flags & OFP_DATA_ARROW, std::move(memory)});
   return data;
 }
 
@@ -207,19 +200,14 @@ void* WorkerContext::output(ofp_context* context, const char* name, std::uint64_
 std::int32_t WorkerContext::shrink(ofp_context* context, void* output, std::uint64_t bytes) {
   WorkerContext& self = of(context);
   const std::lock_guard lock(self.mutex_);
-  for (Made& made : self.outputs_) {
-    if (made.data != output) continue;
-    if (bytes > made.bytes) return -1;
-    self.output_bytes_ -= made.bytes - bytes;
-    made.bytes = bytes;
-    if (made.memory) made.memory->shrink(bytes);
-    return 0;
-  }
-  return -1;
+  const std::optional<std::size_t> at = self.outputs_.shrink(output, bytes);
+  if (!at) return -1;
+  if (auto& own = self.memory_[*at].own) own->shrink(bytes);
+  return 0;
 }
 
 std::int64_t WorkerContext::time_left(const ofp_context* context) {
-  return context->deadline_ns == never ? never : std::max<TimeNs>(context->deadline_ns - monotonic_ns(), 0);
+  return wire::time_left(context->deadline_ns);
 }
 
 std::int32_t WorkerContext::is_cancelled(const ofp_context* context) {
@@ -251,20 +239,20 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
   Finished result;
   result.done.call = call_;
   result.done.status = status;
-  for (Made& made : outputs_) {
-    if (result.done.status != 0) break;
-    if (!made.memory) {
-      result.done.outputs.push_back({std::move(made.name), made.bytes, made.flags | output_in_room});
+  for (std::size_t i = 0; i < memory_.size() && result.done.status == 0; ++i) {
+    const wire::FunctionOutputs::Made& made = outputs_.made()[i];
+    auto& [flags, own] = memory_[i];
+    if (!own) {
+      result.done.outputs.push_back({made.name, made.bytes, flags | output_in_room});
       continue;
     }
-    const std::uint64_t bytes = made.memory->bytes();
-    auto sealed = made.memory->seal();
+    auto sealed = own->seal();
     if (!sealed) {
       result.done.status = -1;
       error_ = fmt::format("output '{}': {}", made.name, sealed.error().message);
       break;
     }
-    result.done.outputs.push_back({std::move(made.name), bytes, made.flags});
+    result.done.outputs.push_back({made.name, made.bytes, flags});
     result.memory.push_back(std::move(*sealed));
   }
   if (result.done.status != 0) {
@@ -272,7 +260,7 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
     result.memory.clear();
     result.done.error = error_;
   }
-  outputs_.clear();
+  memory_.clear();
   mappings_.clear();
   return result;
 }

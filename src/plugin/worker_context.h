@@ -90,14 +90,11 @@ class WorkerContext {
     ofp_context visible{};
     WorkerContext* owner = nullptr;
   };
-  struct Made {
-    std::string name;
+  // Of each output, in the order of outputs_.made().
+  struct Memory {
     std::uint32_t flags;
-    std::optional<OutputMemory> memory;  // none: it lies in a room
-    std::byte* data;
-    std::uint64_t bytes;
+    std::optional<OutputMemory> own;  // none: it lies in a room
   };
-
 
   WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, SendLog send_log);
   [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed);
@@ -127,8 +124,8 @@ class WorkerContext {
   Visible context_;
 
   std::mutex mutex_;  // a function's threads may call all at once
-  std::vector<Made> outputs_;
-  std::uint64_t output_bytes_ = 0;
+  wire::FunctionOutputs outputs_{{}, 0};
+  std::vector<Memory> memory_;
   std::string error_;
   unsigned lines_ = 0;
 };
