@@ -6,8 +6,9 @@
 namespace md {
 
 struct Handover::Parts {
-  explicit Parts(const std::string& name)
-      : stream(channel, name, {{"id", "i"}, {"type", "i"}, {"x", "+w:3g"}, {"v", "+w:3g"}}, {}) {}
+  Parts(const std::string& name, std::int64_t atoms_max)
+      : stream(channel, name, {{"id", "i"}, {"type", "i"}, {"x", "+w:3g"}, {"v", "+w:3g"}},
+               {.rows_max = static_cast<std::uint64_t>(atoms_max)}) {}
 
   offpath::Channel channel;
   offpath::Stream stream;
@@ -16,7 +17,7 @@ struct Handover::Parts {
   std::vector<double> x, v;
 };
 
-Handover::Handover(const std::string& stream) : parts_(std::make_unique<Parts>(stream)) {}
+Handover::Handover(const std::string& stream, std::int64_t atoms_max) : parts_(std::make_unique<Parts>(stream, atoms_max)) {}
 Handover::~Handover() = default;
 
 void Handover::send(std::int64_t step, int rank, const Atoms& atoms) {

@@ -2,6 +2,7 @@
 // step. The agent pulls them from copies of ours while the simulation goes on.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,8 +12,8 @@ namespace md {
 
 class Handover {
  public:
-  // Connects to the agent at OFFPATH_AGENT. Throws offpath::Error.
-  explicit Handover(const std::string& stream);
+  // Connects to the agent at OFFPATH_AGENT. `atoms_max`: the most that a rank may have. Throws offpath::Error.
+  Handover(const std::string& stream, std::int64_t atoms_max);
   Handover(const Handover&) = delete;
   Handover& operator=(const Handover&) = delete;
   ~Handover();

@@ -41,7 +41,7 @@ class Run {
     const bool writes = ranks.rank() == 0;
     if (writes && !settings.xyz_file.empty()) xyz_.emplace(settings.xyz_file, DumpFile::Format::xyz, resumed);
     if (writes && !settings.dump_file.empty()) dump_.emplace(settings.dump_file, DumpFile::Format::lammps, resumed);
-    if (!settings.stream.empty()) handover_.emplace(settings.stream);
+    if (!settings.stream.empty()) handover_.emplace(settings.stream, simulation_.atoms_in_all());
   }
 
   void all_steps() {

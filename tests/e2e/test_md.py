@@ -327,3 +327,20 @@ def test_subcommands_name_what_is_wrong():
     assert "--intervals 5,x: expected numbers" in refusal("model", "--intervals", "5,x")
     assert "30 steps at least" in refusal("tdr", "-n", "20")
     assert "unknown option --skins" in refusal("--skins", "0.3")
+
+
+def test_particles_of_every_rank_and_step_reach_the_agent(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    import offpath
+
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    with offpath.connect(address_of(agent)) as session:
+        ended("-s", "6", "-n", "40", "--stream", "particles", "--stream_every", "20")
+        pool = session.pool("local:/particles")
+        for step in (0, 20, 40):
+            table = pool.get(f"step{step}", "rank0")
+            assert table.column_names == ["id", "type", "x", "v"]
+            assert len(set(table["id"].to_pylist())) == table.num_rows == 4 * 6**3
+            assert set(table["type"].to_pylist()) == {1}
+            drift = [sum(v[d] for v in table["v"].to_pylist()) for d in range(3)]
+            assert drift == pytest.approx([0, 0, 0], abs=1e-9)
+        assert pool.get("step0", "rank0")["x"].to_pylist() != pool.get("step40", "rank0")["x"].to_pylist()
