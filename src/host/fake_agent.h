@@ -328,8 +328,8 @@ class FakeAgent final : public channel::AgentEvents {
     std::uint8_t kind;
     std::vector<std::byte> payload;
   };
-  std::vector<Held> held_;
-  std::vector<std::uint64_t> task_waits_;  // tickets that are not answered  // gets
+  std::vector<Held> held_;                 // gets
+  std::vector<std::uint64_t> task_waits_;  // tickets that are not answered
   bool hands_over_;
   wire::Got pushed_{};
   std::uint64_t leases_ = 0;
