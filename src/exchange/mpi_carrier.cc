@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -145,6 +146,7 @@ struct MpiCarrier::State {
   std::uint64_t left_out = 0;
   Status ended;
   void start_next(MemberIndex to);
+  void note_sent(std::size_t to, int code);
 };
 
 MpiCarrier::MpiCarrier(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -236,6 +238,15 @@ void MpiCarrier::State::start_next(MemberIndex to) {
   if (out.busy && parcel->size() < persistent_bytes_min) end_if_sent(out);
 }
 
+// Its single request was freed by its end; the persistent one is there to be started again.
+void MpiCarrier::State::note_sent(std::size_t to, int code) {
+  Outgoing& out = outgoing[to];
+  out.busy = false;
+  out.single = MPI_REQUEST_NULL;
+  out.kept.reset();
+  if (code != MPI_SUCCESS) ended = fail(Error::peer_lost, "rank {} does not receive any more: {}", to, checked(code, "MPI_Testsome").error().message);
+}
+
 Status MpiCarrier::poll(TimeNs now, const Take& take) {
   State& state = *state_;
   OFP_TRY(state.ended);
@@ -264,23 +275,19 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
     return state.ended;
   }
   if (ended == MPI_UNDEFINED) ended = 0;
-  for (int i = 0; i < ended; ++i) {
-    const auto at = static_cast<std::size_t>(state.done[static_cast<std::size_t>(i)]);
-    const MPI_Status& status = state.statuses[static_cast<std::size_t>(i)];
-    if (at >= receives) {
-      Outgoing& out = state.outgoing[at - receives];
-      out.busy = false;
-      out.single = MPI_REQUEST_NULL;  // freed by its end; the persistent one is there to be started again
-      out.kept.reset();
-      if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS)
-        state.ended = fail(Error::peer_lost, "rank {} does not receive any more: {}", at - receives, checked(status.MPI_ERROR, "MPI_Testsome").error().message);
-      continue;
-    }
-    if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
+  const std::span<const int> done(state.done.data(), static_cast<std::size_t>(ended));
+  const bool with_errors = code == MPI_ERR_IN_STATUS;
+  // What was sent comes first: taking a parcel may send the next one, by the same place.
+  for (std::size_t i = 0; i < done.size(); ++i)
+    if (static_cast<std::size_t>(done[i]) >= receives) state.note_sent(static_cast<std::size_t>(done[i]) - receives, with_errors ? state.statuses[i].MPI_ERROR : MPI_SUCCESS);
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    if (static_cast<std::size_t>(done[i]) >= receives) continue;
+    const MPI_Status& status = state.statuses[i];
+    if (with_errors && status.MPI_ERROR != MPI_SUCCESS) {
       state.ended = checked(status.MPI_ERROR, fmt::format("receiving from rank {}", status.MPI_SOURCE));
       continue;
     }
-    Incoming& in = state.incoming[at];
+    Incoming& in = state.incoming[static_cast<std::size_t>(done[i])];
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     auto parcel = std::make_shared<const std::vector<std::byte>>(in.bytes.begin(), in.bytes.begin() + bytes);

@@ -3,7 +3,7 @@
 //
 //   receiving   persistent requests (MPI_Recv_init), from whomever, for leaders change; each is started again when its parcel was taken
 //   sending     one persistent request (MPI_Send_init) for each neighbour, made anew when the parcel's size changes, which in a steady
-//               exchange it does not; what was to be sent while the one before is still on its way is left out
+//               exchange it does not; while one is on its way the newest of those after it waits, and the others are left out
 //   poll        MPI_Testsome over all of them: nothing ever waits for a rank
 //
 // Slow and stopped ranks cost their own parcels. A rank that died ends the carrier with an error that names it: MPI has no way on
