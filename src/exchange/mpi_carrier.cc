@@ -95,7 +95,11 @@ std::size_t MpiWorld::size() const {
   return static_cast<std::size_t>(size);
 }
 
-void MpiWorld::barrier() const { MPI_Barrier(MPI_COMM_WORLD); }
+void MpiWorld::barrier(const std::function<void()>& meanwhile) const {
+  MPI_Request all_here;
+  MPI_Ibarrier(MPI_COMM_WORLD, &all_here);
+  for (int here = 0; here == 0; MPI_Test(&all_here, &here, MPI_STATUS_IGNORE)) meanwhile();
+}
 
 double MpiWorld::largest(double mine) const {
   double most = mine;

@@ -26,6 +26,21 @@ SharedBytes parcel_of(MemberIndex from, std::uint64_t bytes) {
   return parcel;
 }
 
+constexpr std::size_t number_at = sizeof(ParcelHeader);
+
+std::uint32_t number_of(const std::vector<std::byte>& parcel) {
+  return parcel.size() < number_at + sizeof(std::uint32_t) ? 0 : load<std::uint32_t>(parcel.data() + number_at);
+}
+
+SharedBytes numbered_parcel(MemberIndex from, std::uint32_t number, std::uint64_t bytes) {
+  auto parcel = std::make_shared<std::vector<std::byte>>(bytes, static_cast<std::byte>(from * 31 + number * 7));
+  ParcelHeader header{};
+  header.from = from;
+  store(parcel->data(), header);
+  store(parcel->data() + number_at, number);
+  return parcel;
+}
+
 std::uint64_t record_size(MemberIndex member, std::uint64_t bytes, bool variable) { return variable ? std::max<std::uint64_t>(bytes / (1 + member % 4), 8) : bytes; }
 
 std::vector<std::byte> record_of(MemberIndex member, std::uint64_t bytes, bool variable) {
@@ -118,6 +133,47 @@ std::string parcels_arrive_whole(CarrierMembers& members, std::uint64_t bytes) {
     members.pause();
   }
   if (!all_there()) return fmt::format("parcels of {} bytes did not arrive", bytes);
+  members.meet();
+  return wrong;
+}
+
+std::string parcels_sent_while_taking_arrive_whole(CarrierMembers& members, std::uint64_t bytes) {
+  constexpr std::uint32_t last = 0;
+  constexpr std::uint64_t enough = 1000;
+  std::map<MemberIndex, std::uint64_t> taken;
+  std::map<MemberIndex, std::set<MemberIndex>> ended;
+  std::uint32_t sent = last;
+  std::string wrong;
+  const auto send = [&](MemberIndex from, MemberIndex to, std::uint32_t number) {
+    members.carrier(from).send(to, numbered_parcel(from, number, bytes), members.now() + patience_ns, members.now());
+  };
+  // No two in a row are alike: what overwrites one on its way, or lets go of it, is seen.
+  const auto turn = [&](bool sending) -> Status {
+    for (const MemberIndex i : members.here()) {
+      for (MemberIndex to = 0; sending && to < members.size(); ++to)
+        if (to != i) send(i, to, ++sent);
+      OFP_TRY(members.carrier(i).poll(members.now(), [&](MemberIndex from, const SharedBytes& parcel) {
+        const std::uint32_t number = number_of(*parcel);
+        if (*parcel != *numbered_parcel(from, number, bytes)) wrong = fmt::format("parcel {} of {} bytes from {} to {} is not what was sent", number, parcel->size(), from, i);
+        ++taken[i];
+        if (number == last) ended[i].insert(from);
+        else if (sending) send(i, from, ++sent);
+      }));
+    }
+    members.pause();
+    return {};
+  };
+  const auto all_took_enough = [&] { return std::ranges::all_of(members.here(), [&](MemberIndex i) { return taken[i] >= enough; }); };
+  for (const TimeNs until = members.now() + second_ns; members.now() < until && !all_took_enough();)
+    if (const Status turned = turn(true); !turned) return turned.error().message;
+  // The last ones come after all others.
+  for (const MemberIndex i : members.here())
+    for (MemberIndex to = 0; to < members.size(); ++to)
+      if (to != i) send(i, to, last);
+  const auto all_ended = [&] { return std::ranges::all_of(members.here(), [&](MemberIndex i) { return ended[i].size() + 1 == members.size(); }); };
+  for (const TimeNs until = members.now() + patience_ns; !all_ended() && members.now() < until;)
+    if (const Status turned = turn(false); !turned) return turned.error().message;
+  if (!all_ended()) return fmt::format("the last parcels of {} bytes did not arrive", bytes);
   members.meet();
   return wrong;
 }

@@ -117,6 +117,13 @@ TYPED_TEST(CarrierConformance, ParcelsArriveWhole) {
   }
 }
 
+TYPED_TEST(CarrierConformance, ParcelsSentWhileTakingArriveWhole) {
+  for (const std::uint64_t bytes : {100ull, 4096ull, 100000ull}) {
+    TypeParam members(3);
+    EXPECT_EQ(parcels_sent_while_taking_arrive_whole(members, bytes), "");
+  }
+}
+
 TYPED_TEST(CarrierConformance, ViewsBecomeComplete) {
   for (const std::size_t count : {1, 2, 3, 9, 16})
     for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"})
