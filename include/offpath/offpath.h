@@ -510,7 +510,8 @@ typedef struct ofp_tasks_options {
   uint32_t lane, lanes;           /* tasks of a lane run in the order they were submitted, lane i on worker i (modulo the workers there are)
                                      of a plug-in: its static variables are state. lanes 0: any order, any worker */
   uint32_t tasks_max;             /* under way at a time; 0: 64 */
-  const ofp_task_plugin *plugins; /* whose functions this program can run itself (ofp_task_run, or without a channel) */
+  const ofp_task_plugin *plugins; /* whose functions this program can run itself (ofp_task_run, or without a channel). Where the agent permits
+                                     it (task.user_plugins), it runs those at absolute paths too, as this program's user */
   uint32_t plugins_count;
   uint32_t zero;
 } ofp_tasks_options;

@@ -99,7 +99,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   pools_.on_channel_open(number, client.user);
   sifts_.on_channel_open(number, client.user);
   queries_.on_channel_open(number, client.user);
-  tasks_.on_channel_open(number, client.user);
+  tasks_.on_channel_open(number, client.user, client.group);
   exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid, client.user,

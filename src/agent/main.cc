@@ -167,7 +167,8 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   compare_with_machine(settings.dispatcher);
   const std::optional<CpuQuota> quota = limit_processor(settings);
   const bool keep_ptrace = settings.keep_ptrace;
-  const bool permit_users = std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); });
+  const bool permit_users = std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
+                            settings.dispatcher.tasks.user_plugins.permitted;
   const std::optional<unsigned> pin = settings.pin;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));

@@ -49,6 +49,7 @@ bool PluginProcesses::cancel(plugin::CallNumber number, TimeNs now) { return wor
 
 bool PluginProcesses::poll(TimeNs now) {
   workers_.on_time(now, effects_);
+  workers_.end_unused(effects_);
   // Results of short calls, before their descriptors' turn comes.
   std::vector<plugin::WorkerNumber> finished;
   for (auto& [number, process] : processes_)

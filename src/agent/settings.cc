@@ -247,6 +247,19 @@ Result<std::optional<FlightSettings>> parse_flight(const Config& config) {
   return std::optional(std::move(flight));
 }
 
+Status read_user_plugins(const Config& config, task::UserPluginOptions& options) {
+  const std::string& who = config.text("task.user_plugins");
+  if (who != "off" && who != "own") return bad_value(config, "task.user_plugins", "'{}' is neither off nor own", who);
+  options.permitted = who == "own";
+  options.agent = geteuid();
+  options.may_change_user = plugin::may_change_user();
+  options.of_user_max = static_cast<std::size_t>(config.integer("task.user_plugins_max"));
+  options.workers = static_cast<unsigned>(config.integer("task.user_workers"));
+  options.memory_bytes = config.bytes("task.user_memory");
+  options.deadline_ns = config.duration_ns("task.user_deadline");
+  return {};
+}
+
 void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
@@ -334,6 +347,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   if (!profile) return bad_value(config, "agent.profile", "{}", profile.error().message);
   settings.profile = std::move(*profile);
   read_limits(config, settings);
+  OFP_TRY(read_user_plugins(config, settings.dispatcher.tasks.user_plugins));
   OFP_TRY(read_group(config, settings));
   settings.key_file = config.text("security.key_file");
   settings.old_key_files = config.texts("security.old_key_files");

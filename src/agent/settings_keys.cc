@@ -81,6 +81,13 @@ constexpr ConfigKey keys[] = {
      "each side takes the other for gone: a machine that was switched off, a network that was cut. Whole seconds.",
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"task.resident_max", ConfigType::bytes, "1GiB", "Memory that inputs and outputs of one session of tasks may take between them.", 4096, tebibyte},
+    {"task.user_plugins", ConfigType::text, "off",
+     "Whether programs may have functions of their own run: \"off\", or \"own\", a shared object that a program names is run by workers under its own user "
+     "([task.md](task.md)). For programs that come by a Unix socket; users other than the agent's take an agent that is started as root."},
+    {"task.user_plugins_max", ConfigType::integer, "4", "Such shared objects of one user at a time.", 1, 256},
+    {"task.user_workers", ConfigType::integer, "2", "Processes that run the functions of each.", 1, 256},
+    {"task.user_memory", ConfigType::bytes, "1GiB", "As plugin.memory, of each.", mebibyte, tebibyte},
+    {"task.user_deadline", ConfigType::duration, "60s", "As plugin.deadline, of each.", millisecond_ns, 30 * 24 * 3600 * second_ns},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
     {"group.members", ConfigType::texts, "",
@@ -181,7 +188,7 @@ constexpr ConfigKey trigger_keys[] = {
 };
 
 const ConfigList lists[] = {
-    {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded.",
+    {"plugin", "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded, but what task.user_plugins permits.",
      plugin_keys},
     {"pool", "pools that are there from the start, on all members, so that programs name them without options ([pool.md](pool.md)).",
      pool_keys},

@@ -37,7 +37,10 @@ Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection,
   for (std::uint32_t line = lines; line-- > 0;) session->free_lines_.push_back(line);
   std::vector<std::byte> payload;
   const std::uint32_t lane = options.lanes == 0 ? wire::task_any_lane : options.lane;
-  wire::encode(wire::TaskOpen{lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}}, payload);
+  wire::TaskOpen asked{lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}};
+  for (std::uint32_t i = 0; i < options.plugins_count; ++i)
+    if (const auto& [name, path] = options.plugins[i]; name != nullptr && path != nullptr && *name != 0 && *path == '/') asked.plugins.push_back({name, path});
+  wire::encode(asked, payload);
   auto number = ask(*session->connection_, EntryKind::task_open, payload);
   if (!number) {
     end.free(session->lines_);

@@ -84,6 +84,7 @@ class AgentHandshake {
   // Of `ready`. On the network the uid and pid are 0: not known.
   [[nodiscard]] const wire::Hello& hello() const noexcept { return hello_; }
   [[nodiscard]] uid_t uid() const noexcept { return peer_.uid; }
+  [[nodiscard]] gid_t gid() const noexcept { return peer_.gid; }
   [[nodiscard]] pid_t pid() const noexcept { return peer_.pid; }
   [[nodiscard]] bool knows_an_old_key_only() const noexcept { return key_ != nullptr && key_ != &*policy_->key; }
 

@@ -124,6 +124,7 @@ Result<Peer> peer_of(int socket) {
   Peer peer;
   peer.pid = credentials.pid;
   peer.uid = credentials.uid;
+  peer.gid = credentials.gid;
   int pidfd = -1;
   length = sizeof pidfd;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) {

@@ -14,6 +14,7 @@ namespace offpath::link {
 struct Peer {
   pid_t pid = 0;  // 0: in a process-id namespace this process cannot see
   uid_t uid = 0;
+  gid_t gid = 0;
   Fd pidfd;       // empty where the kernel gives none; then the socket alone tells of life
 };
 

@@ -72,6 +72,7 @@ struct Client {
   uid_t user = 0;
   std::int64_t pid = 0;
   wire::JobLabels job_labels{};  // what it is part of: labels
+  std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: whoever knows a key
 };
 
 class Mover {

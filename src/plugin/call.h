@@ -40,6 +40,7 @@ struct PluginOptions {
   gid_t group = 0;              // of `user`
   int nice = 0;
   std::vector<unsigned> cores;  // empty: all there are
+  bool own = false;             // of `user`, who has named it: the file may be that user's
 };
 
 // One object a function works on. Its bytes are either a piece of a descriptor, which the worker maps, or lie in the
@@ -82,6 +83,9 @@ struct Call {
   std::uint64_t session = 0;                    // for the function, as the next two
   unsigned lane = 0, lanes = 0;                 // lanes not 0: on worker `lane`, modulo how many there are
   std::shared_ptr<CallReport> report{};         // may be null
+  // A plug-in of whoever calls, where none of this name is configured: its workers live as long as somebody owns it.
+  std::shared_ptr<const PluginOptions> own{};
+  std::string own_refused{};                    // why there is none, though the caller has named one
 };
 
 // A result: shared memory that nobody can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to readers

@@ -120,7 +120,7 @@ bool may_change_user() noexcept {
 }
 
 Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control) {
-  OFP_ASSIGN(std::string file, find_plugin_file(options.path));
+  OFP_ASSIGN(std::string file, options.own ? find_plugin_file_of(options.user.value_or(geteuid()), options.path) : find_plugin_file(options.path));
   std::vector<std::string> arguments = worker_arguments({std::move(file), options.memory_bytes, options.nice, options.cores});
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argument_pointers, environment;

@@ -35,18 +35,53 @@ bool lies_in_its_rooms(const Call& call, const Outputs& outputs) {
 }  // namespace
 
 Workers::Workers(std::vector<PluginOptions> plugins) {
-  for (PluginOptions& options : plugins) {
-    OFP_ASSERT(options.workers > 0);
-    Plugin plugin;
-    plugin.workers.resize(options.workers);
-    plugin.options = std::move(options);
-    plugins_.push_back(std::move(plugin));
-  }
+  for (PluginOptions& options : plugins) add_plugin(std::move(options));
+}
+
+Workers::Plugin& Workers::add_plugin(PluginOptions options) {
+  OFP_ASSERT(options.workers > 0);
+  Plugin& plugin = plugins_.emplace_back();
+  plugin.number = next_plugin_++;
+  plugin.workers.resize(options.workers);
+  plugin.options = std::move(options);
+  return plugin;
 }
 
 Workers::Plugin* Workers::find_plugin(std::string_view name) {
-  const auto found = std::ranges::find_if(plugins_, [&](const Plugin& plugin) { return plugin.options.name == name; });
+  const auto found = std::ranges::find_if(plugins_, [&](const Plugin& plugin) { return !plugin.options.own && plugin.options.name == name; });
   return found == plugins_.end() ? nullptr : &*found;
+}
+
+Workers::Plugin& Workers::find_own(const std::shared_ptr<const PluginOptions>& own) {
+  const auto found = std::ranges::find_if(plugins_, [&](const Plugin& plugin) { return plugin.owners.lock() == own; });
+  if (found != plugins_.end()) return *found;
+  Plugin& plugin = add_plugin(*own);
+  plugin.options.own = true;
+  plugin.owners = own;
+  return plugin;
+}
+
+const PluginOptions& Workers::options(std::size_t plugin) const {
+  const auto found = std::ranges::find(plugins_, plugin, &Plugin::number);
+  OFP_ASSERT(found != plugins_.end());
+  return found->options;
+}
+
+// A call that waits or runs owns its plug-in, so these have none.
+void Workers::end_unused(Effects& effects) {
+  bool any = false;
+  for (Plugin& plugin : plugins_) {
+    if (!plugin.options.own || !plugin.owners.expired()) continue;
+    any = true;
+    for (Worker& worker : plugin.workers)
+      if (worker.state != Worker::State::none && worker.state != Worker::State::leaving) kill(plugin, worker, effects);
+  }
+  if (!any) return;
+  std::erase_if(plugins_, [](const Plugin& plugin) {
+    return plugin.options.own && plugin.owners.expired() &&
+           std::ranges::all_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::none; });
+  });
+  find_next_deadline();
 }
 
 std::pair<Workers::Plugin*, Workers::Worker*> Workers::find_worker(WorkerNumber number) {
@@ -79,9 +114,14 @@ Status Workers::check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns,
 
 Result<CallNumber> Workers::call(Call call, TimeNs now, Effects& effects) {
   Plugin* plugin = find_plugin(call.plugin);
+  if (plugin == nullptr && call.own) plugin = &find_own(call.own);
   if (plugin == nullptr) {
     std::string names;
-    for (const Plugin& each : plugins_) names += (names.empty() ? "" : ", ") + each.options.name;
+    for (const Plugin& each : plugins_)
+      if (!each.options.own) names += (names.empty() ? "" : ", ") + each.options.name;
+    if (!call.own_refused.empty())
+      return fail(Error::denied, "plug-in '{}' is not configured, and the program's own is not run: {}", is_function_name(call.plugin) ? call.plugin : "?",
+                  call.own_refused);
     return fail(Error::not_found, "there is no plug-in '{}'; {}", is_function_name(call.plugin) ? call.plugin : "?",
                 names.empty() ? "this agent's configuration names none" : "there are " + names);
   }
@@ -150,7 +190,7 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
   worker.since = now;
   worker.deadline_ns = deadline_after(now, plugin.options.start_deadline_ns);
   ++plugin.counters.starts;
-  effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, static_cast<std::size_t>(&plugin - plugins_.data())});
+  effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, plugin.number});
 }
 
 // One of a lane runs in its lane's place and nowhere else.

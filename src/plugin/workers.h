@@ -13,11 +13,12 @@
 //                                 v
 //                               none, for a while (back-off) if it keeps crashing
 //
-// Workers are started when calls wait for one, and one of each plug-in at the beginning, so that what is wrong with it is
-// said then. At the deadline of a call its worker is killed, for nothing else stops a function.
+// Workers are started when calls wait for one, and one of each configured plug-in at the beginning, so that what is wrong with it is
+// said then. A caller's own plug-in comes with its first call, and goes when nobody owns it. At the deadline of a call its worker is killed, for nothing else stops a function.
 #pragma once
 
 #include <deque>
+#include <list>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,7 +32,7 @@ using Outcome = Result<Outputs>;
 
 struct StartEffect {  // answered by on_ready and so on, or by on_start_failed
   WorkerNumber worker;
-  std::size_t plugin;  // in the order of the options
+  std::size_t plugin;  // in the order of the options; callers' own come behind
 };
 struct SendEffect {  // if it fails: on_refused (the call's fault) or on_garbage (the worker's)
   WorkerNumber worker;
@@ -93,7 +94,9 @@ class Workers {
   void on_time(TimeNs now, Effects& effects);  // when next_deadline() has come, or at any time
   [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
 
-  [[nodiscard]] const PluginOptions& options(std::size_t plugin) const { return plugins_[plugin].options; }
+  [[nodiscard]] const PluginOptions& options(std::size_t plugin) const;
+  // Of callers' own plug-ins that nobody owns any more.
+  void end_unused(Effects& effects);
   [[nodiscard]] std::vector<PluginStatus> status() const;
 
  private:
@@ -113,7 +116,9 @@ class Workers {
     bool blame_taken = false;  // leaving: why was told already
   };
   struct Plugin {
+    std::size_t number = 0;
     PluginOptions options;
+    std::weak_ptr<const PluginOptions> owners{};  // of a caller's own
     std::vector<Worker> workers;
     std::deque<Taken> waiting;
     std::vector<FunctionInfo> functions;  // empty: not known yet
@@ -125,6 +130,8 @@ class Workers {
   using Counter = std::uint64_t PluginCounters::*;
 
   [[nodiscard]] Plugin* find_plugin(std::string_view name);
+  [[nodiscard]] Plugin& find_own(const std::shared_ptr<const PluginOptions>& own);
+  Plugin& add_plugin(PluginOptions options);
   [[nodiscard]] std::pair<Plugin*, Worker*> find_worker(WorkerNumber number);
   [[nodiscard]] Status check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const;
   [[nodiscard]] static bool may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept;
@@ -143,7 +150,8 @@ class Workers {
   void pass_time(Plugin& plugin, TimeNs now, Effects& effects);
   void find_next_deadline() noexcept;
 
-  std::vector<Plugin> plugins_;
+  std::list<Plugin> plugins_;
+  std::size_t next_plugin_ = 0;
   CallNumber next_call_ = 1;
   WorkerNumber next_worker_ = 1;
   TimeNs next_deadline_ = never;

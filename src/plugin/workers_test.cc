@@ -76,6 +76,7 @@ class Play {
     EXPECT_TRUE(workers.cancel(call, now, effects));
     take();
   }
+  void cancel_nothing() { take(); }  // what the test itself has had done
   void wait(TimeNs duration_ns) {
     const TimeNs end = now + duration_ns;
     while (workers.next_deadline() <= end) {
@@ -165,6 +166,47 @@ TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
   EXPECT_EQ(play.sent.back(), std::pair(play.started[2], third));
   EXPECT_EQ(play.report->worker, play.started[2]);
   EXPECT_GT(play.workers.next_deadline(), play.now);  // nothing to do until then
+}
+
+TEST(Workers, ACallersOwnPlugInRunsWhereNoneIsConfiguredAndEndsWithItsLastOwner) {
+  Play play({some_options()});
+  auto own = std::make_shared<PluginOptions>(some_options("/home/a/mine.so of user 1000"));
+  const auto call = [&](const std::string& plugin, const std::string& refused = {}) {
+    Call asked;
+    asked.plugin = plugin;
+    asked.function = "sum";
+    asked.own = refused.empty() ? own : nullptr;
+    asked.own_refused = refused;
+    return play.workers.call(std::move(asked), play.now, play.effects);
+  };
+  EXPECT_EQ(call("mine", "it is off").error().code, Error::denied);
+  EXPECT_THAT(call("mine", "it is off").error().message, HasSubstr("it is off"));
+  ASSERT_TRUE(call("sums"));
+  EXPECT_EQ(play.workers.status().size(), 1u) << "the configured one comes first";
+  const auto mine = call("mine");
+  ASSERT_TRUE(mine);
+  ASSERT_EQ(play.workers.status().size(), 2u);
+  play.call("nothing", never, "nowhere").has_value();
+  ASSERT_EQ(play.started.size(), 2u);
+  const WorkerNumber worker = play.started.back();
+  EXPECT_TRUE(play.workers.options(1).own);
+  const auto end_unused = [&] {
+    play.workers.end_unused(play.effects);
+    play.cancel_nothing();
+  };
+  own.reset();
+  end_unused();
+  EXPECT_TRUE(play.killed.empty()) << "a call is waiting for it";
+  play.ready(worker);
+  play.finished(worker, *mine);
+  EXPECT_EQ(play.error_of(*mine), "");
+  end_unused();
+  ASSERT_EQ(play.killed.size(), 1u);
+  EXPECT_EQ(play.killed.front(), worker);
+  play.exits(worker, {true, 9});
+  end_unused();
+  EXPECT_EQ(play.workers.status().size(), 1u);
+  EXPECT_EQ(play.killed.size(), 1u);
 }
 
 TEST(Workers, AnOutputInRoomThereIsNotEndsItsWorker) {

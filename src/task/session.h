@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,6 +83,11 @@ struct Session {
   mover::ChannelNumber channel = 0;
   std::uint32_t lane = wire::task_any_lane, lanes = 0;
   wire::BufferRef lines;
+  struct OwnPlugin {
+    std::shared_ptr<const plugin::PluginOptions> plugin;  // may be run
+    std::string refused;                                  // or not
+  };
+  std::map<std::string, OwnPlugin> plugins{};  // that the program has named
   ResidentMemory resident;
   // All there is, used and not: whoever uses one owns it, too.
   std::vector<MemoryPtr> memory;

@@ -49,6 +49,11 @@ Status TaskService::open(ChannelNumber channel, const channel::Entry& request, E
   session->lane = asked.lane;
   session->lanes = asked.lanes;
   session->lines = asked.lines;
+  for (const wire::TaskPlugin& each : asked.plugins) {
+    auto own = user_plugins_.find(program.user, program.group, each.path);
+    if (own) session->plugins[std::string(each.name)] = {std::move(*own), {}};
+    else session->plugins[std::string(each.name)] = {nullptr, own.error().message};
+  }
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{session->number}});
   sessions_.emplace(session->number, std::move(session));
   return {};

@@ -10,11 +10,14 @@ using mover::Effects;
 using mover::Service;
 
 TaskService::TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t)> room)
-    : limits_(limits), cache_(std::move(cache)), room_(std::move(room)) {}
+    : limits_(limits), user_plugins_(limits.user_plugins), cache_(std::move(cache)), room_(std::move(room)) {}
 
 TaskService::~TaskService() = default;
 
-void TaskService::on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel].user = user; }
+void TaskService::on_channel_open(ChannelNumber channel, uid_t user, std::optional<gid_t> group) {
+  channels_[channel].user = user;
+  channels_[channel].group = group;
+}
 
 // Nobody waits any more. Its transfers have ended before.
 void TaskService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {

@@ -24,6 +24,7 @@
 
 #include "channel/ring.h"
 #include "task/session.h"
+#include "task/user_plugins.h"
 
 namespace offpath::task {
 
@@ -44,12 +45,13 @@ class TaskService {
     std::size_t ahead_max = 4;       // of a lane: being pulled, pulled or called
     std::size_t side_by_side_max = 64;  // likewise, of a session without a lane
     std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
+    UserPluginOptions user_plugins{};
   };
   // `room` says whether so many bytes of memory may be taken.
   TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
   ~TaskService();
 
-  void on_channel_open(mover::ChannelNumber channel, uid_t user);
+  void on_channel_open(mover::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {});
   void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
   void on_request(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
@@ -69,6 +71,7 @@ class TaskService {
   static constexpr std::size_t failed_max = 4096;  // tasks that are remembered for those that come after them
   struct Channel {
     uid_t user = 0;
+    std::optional<gid_t> group{};
     std::size_t sessions = 0, tasks = 0;
     std::map<std::uint64_t, Task*> by_ticket{};
     std::map<std::uint64_t, Task::Reason> failed{};  // by ticket
@@ -118,6 +121,7 @@ class TaskService {
   [[nodiscard]] Task* find_ticket(mover::ChannelNumber channel, std::uint64_t ticket);
   [[nodiscard]] std::uint64_t begin_transfer(Transfer transfer);
   Limits limits_;
+  UserPlugins user_plugins_;
   std::shared_ptr<mover::BufferCache> cache_;
   std::function<bool(std::uint64_t)> room_;
   std::map<mover::ChannelNumber, Channel> channels_;

@@ -541,6 +541,38 @@ TEST_F(TaskServiceTest, RoomThatATaskGivesBackIsTheNextOnes) {
   EXPECT_TRUE(pull()) << "what ended gives room, and nobody else says so";
 }
 
+TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) {
+  constexpr mover::ChannelNumber known = 8, unknown = 9;
+  TaskService service({.user_plugins = {.permitted = true, .agent = 1000}}, cache_, [](std::uint64_t) { return true; });
+  service.on_channel_open(known, 1000, 100);
+  service.on_channel_open(unknown, 1000);
+  std::vector<std::shared_ptr<plugin::Call>> calls;
+  for (const mover::ChannelNumber channel : {known, unknown}) {
+    const auto ask = [&](EntryKind kind, const auto& message) {
+      std::vector<std::byte> payload;
+      wire::encode(message, payload);
+      service.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+    };
+    ask(EntryKind::task_open, wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64}, {{"p", "/a.so"}}});
+    wire::TaskRun run = task(std::get<wire::Done>(take<mover::ReplyEffect>()->message).value, {}, {});
+    run.line = 0;
+    ask(EntryKind::task_run, run);
+    const auto call = called();
+    ASSERT_TRUE(call);
+    calls.push_back(call->call);
+  }
+  ASSERT_TRUE(calls[0]->own);
+  EXPECT_EQ(calls[0]->own->path, "/a.so");
+  EXPECT_EQ(calls[0]->own->group, 100u);
+  EXPECT_FALSE(calls[1]->own);
+  EXPECT_NE(calls[1]->own_refused.find("Unix socket"), std::string::npos);
+  const std::weak_ptr<const plugin::PluginOptions> owned = calls[0]->own;
+  calls.clear();
+  EXPECT_FALSE(owned.expired());
+  service.on_channel_closed(known, now_, effects_);
+  EXPECT_TRUE(owned.expired());
+}
+
 TEST_F(TaskServiceTest, RequestsThatMakeNoSenseAreRefused) {
   const std::uint64_t session = open();
   const auto code_of = [&](const wire::TaskRun& run) {

@@ -164,6 +164,10 @@ void TaskService::call(Task& task, TimeNs now, Effects& effects) {
   asked->plugin = task.plugin;
   asked->function = task.function;
   asked->arguments = task.arguments;
+  if (const auto own = session.plugins.find(task.plugin); own != session.plugins.end()) {
+    asked->own = own->second.plugin;
+    asked->own_refused = own->second.refused;
+  }
   asked->deadline_ns = task.deadline;
   asked->output_bytes_max = 0;
   asked->session = session.number;

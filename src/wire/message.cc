@@ -416,10 +416,17 @@ void fields(auto& way, Is<TaskOpen> auto& m) {
   way.begins("opening of a session of tasks");
   way(m.lane, m.lanes);
   object_at(way, m.lines);
+  way.each(m.plugins, [&way](auto& plugin) {
+    way.text(plugin.name, name_bytes_max, "a plug-in's name");
+    way.text(plugin.path, task_path_bytes_max, "a plug-in's path");
+  });
 }
 Status check(const TaskOpen& m) {
   if (m.lanes > task_lanes_max || (m.lane != task_any_lane && m.lane >= m.lanes))
     return fail(Error::invalid, "tasks: lane {} of {}", m.lane, m.lanes);
+  if (m.plugins.size() > task_plugins_max) return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
+  for (const TaskPlugin& plugin : m.plugins)
+    if (plugin.name.empty() || !plugin.path.starts_with('/')) return fail(Error::invalid, "tasks: plug-in \"{}\" at \"{}\": a name and an absolute path", plugin.name, plugin.path);
   if (!is_segment(m.lines.region) || m.lines.length == 0 || m.lines.length % task_line_bytes != 0 || m.lines.length / task_line_bytes > task_lines_max ||
       m.lines.offset % task_line_bytes != 0)
     return fail(Error::protocol, "tasks: lines of {} bytes from {} on, in region {:#x}", m.lines.length, m.lines.offset, m.lines.region);

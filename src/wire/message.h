@@ -560,12 +560,18 @@ struct Done {
 inline constexpr std::uint64_t task_line_bytes = 64;  // the first word of each is the agent's: the ticket whose inputs have been pulled
 inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
 inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;
-inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64;
+inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64, task_plugins_max = 64, task_path_bytes_max = 1024;
+
+// A plug-in of the program's own: run where the agent's configuration permits it (task.user_plugins).
+struct TaskPlugin {
+  std::string_view name, path;
+};
 
 struct TaskOpen {
   std::uint32_t lane;   // which of `lanes`; its tasks run in order, on the worker that stands for it. task_any_lane: on any, as they get ready
   std::uint32_t lanes;
   BufferRef lines;      // in a segment
+  std::vector<TaskPlugin> plugins{};
 };
 
 // An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if it is

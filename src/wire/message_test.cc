@@ -319,10 +319,13 @@ TEST(Message, DestinationsAndCompressionsHaveNamesThatComeBack) {
 TEST(Message, Tasks) {
   std::vector<std::byte> kept;
   const BufferRef lines{.region = segment_flag | 3, .generation = 0, .offset = 128, .length = 640};
-  const auto open = there_and_back(TaskOpen{2, 8, lines}, kept);
+  const auto open = there_and_back(TaskOpen{2, 8, lines, {{"mine", "/lib/mine.so"}}}, kept);
   EXPECT_EQ(open.lane, 2u);
   EXPECT_EQ(open.lanes, 8u);
   EXPECT_EQ(open.lines.offset, 128u);
+  ASSERT_EQ(open.plugins.size(), 1u);
+  EXPECT_EQ(open.plugins[0].name, "mine");
+  EXPECT_EQ(open.plugins[0].path, "/lib/mine.so");
   const std::vector<std::byte> arguments(9, std::byte{3});
   const BufferRef source{.region = 4, .generation = 1, .offset = 8, .length = 100}, target{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 50};
   const auto run = there_and_back(
@@ -353,6 +356,8 @@ TEST(Message, TasksThatMakeNoSenseAreRefused) {
   EXPECT_EQ(code_of(TaskOpen{8, 8, lines}), Error::invalid);
   EXPECT_EQ(code_of(TaskOpen{0, 1, range}), Error::protocol);
   EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines}), std::nullopt);
+  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, {{"mine", "mine.so"}}}), Error::invalid);
+  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, std::vector(65, TaskPlugin{"mine", "/mine.so"})}), Error::too_large);
   TaskRun run{};
   run.outputs = {{range, 640, 0, "f"}};
   EXPECT_EQ(code_of(run), Error::denied);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const ofp_input *input_of(const ofp_context *context, const char *name) {
   for (uint64_t i = 0; i < context->input_count; ++i) {
@@ -63,6 +64,14 @@ static int32_t nap(ofp_context *context) {
   return left > 0;
 }
 
+/* The user of this worker, as "user". */
+static int32_t whoami(ofp_context *context) {
+  uint64_t *user = context->output(context, "user", sizeof *user, 0);
+  if (user == NULL) return 1;
+  *user = geteuid() == getuid() ? geteuid() : UINT64_MAX;
+  return 0;
+}
+
 static int32_t nothing(ofp_context *context) {
   (void)context;
   return 0;
@@ -81,7 +90,7 @@ static int32_t complain(ofp_context *context) {
 static const ofp_function functions[] = {
     {"axpy", axpy, "z = a x + y"},       {"join", join, "inputs, one behind the other"}, {"count", count, "calls of this worker"},
     {"nap", nap, "waits"},               {"nothing", nothing, "returns"},                {"crash", crash, "ends its worker"},
-    {"complain", complain, "fails"},
+    {"complain", complain, "fails"},     {"whoami", whoami, "user of this worker"},
 };
 static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "task_test", sizeof functions / sizeof functions[0], functions};
 OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void) { return &plugin; }

@@ -1,0 +1,41 @@
+// Plug-ins of programs' own: which of them may be run, as whom, and within which limits. A user's programs that name the same file share
+// its workers; they end with the last session that has named it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plugin/call.h"
+
+namespace offpath::task {
+
+struct UserPluginOptions {
+  bool permitted = false;          // task.user_plugins
+  uid_t agent = 0;                 // whom the agent runs as
+  bool may_change_user = false;
+  std::size_t of_user_max = 4;     // different files
+  unsigned workers = 2;            // the next three are of each
+  std::uint64_t memory_bytes = 1 << 30;
+  TimeNs deadline_ns = 60 * second_ns;
+};
+
+class UserPlugins {
+ public:
+  using Ptr = std::shared_ptr<const plugin::PluginOptions>;
+  explicit UserPlugins(const UserPluginOptions& options) : options_(options) {}
+
+  // Error::denied says why not. `group` is none where the kernel does not vouch for the user.
+  [[nodiscard]] Result<Ptr> find(uid_t user, std::optional<gid_t> group, std::string_view path);
+
+ private:
+  UserPluginOptions options_;
+  std::map<std::pair<uid_t, std::string>, std::weak_ptr<const plugin::PluginOptions>> all_;
+};
+
+}  // namespace offpath::task

@@ -1,0 +1,93 @@
+"""Plug-ins of programs' own, run by workers under the program's user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess, agent, find_program, until
+
+BUILT = find_program().parents[1] / "tests" / "task_plugin.so"
+USERS = 54321, 54322  # of no account
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="takes on two unprivileged users, which needs root"),
+    pytest.mark.skipif(not BUILT.exists(), reason="the plug-in is not built"),
+]
+
+# argv: the address, the plug-in. Prints whom its function ran as, or why it did not.
+PROGRAM = """
+import numpy as np, offpath, sys
+with offpath.connect(sys.argv[1]) as session:
+    out = session.alloc(8).numpy(np.uint64)
+    with session.tasks(plugins={"mine": sys.argv[2]}) as tasks:
+        try:
+            tasks.submit("mine/whoami", {}, {"user": out}).wait(20)
+            print("user", out[0])
+        except offpath.Error as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory that other users can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="offpath-own-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def owned(home: Path, user: int, mode: int = 0o755) -> Path:
+    folder = home / f"of-{user}-{mode:o}"
+    folder.mkdir()
+    copy = Path(shutil.copy(BUILT, folder))
+    for each in (copy, folder):
+        os.chown(each, user, user)
+    copy.chmod(mode)
+    return copy
+
+
+def run_as(user: int, running: AgentProcess, plugin: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, running.ready["address"], str(plugin)],
+        user=user, group=user, extra_groups=[], capture_output=True, text=True, timeout=60, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def started(home: Path, who: str) -> list[str]:
+    (home / "agent.toml").write_text(
+        f'[security]\nallow_uids = ["{USERS[0]}", "{USERS[1]}"]\n[task]\nuser_plugins = "{who}"\nuser_plugins_max = 1\n'
+    )
+    return ["--config", str(home / "agent.toml")]
+
+
+def workers_of(running: AgentProcess) -> list[str]:
+    pid = running.process.pid
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_functions_run_as_the_user_whose_program_names_them(home: Path) -> None:
+    with agent(home, *started(home, "own")) as running:
+        for user in USERS:
+            assert run_as(user, running, owned(home, user)) == f"user {user}"
+        assert until(lambda: not workers_of(running))  # with the last session that has named it
+
+
+def test_what_is_not_permitted_is_said(home: Path) -> None:
+    with agent(home, *started(home, "own")) as running:
+        others = run_as(USERS[0], running, owned(home, USERS[1]))
+        open_to_all = run_as(USERS[0], running, owned(home, USERS[0], 0o777))
+        missing = run_as(USERS[0], running, home / "missing.so")
+        for said in (others, open_to_all, missing):
+            assert "regular file of user 54321 or of root that nobody else may write to" in said
+    with agent(home, *started(home, "off")) as running:
+        assert "task.user_plugins is off" in run_as(USERS[0], running, owned(home, USERS[0]))
