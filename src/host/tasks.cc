@@ -24,6 +24,12 @@ Result<std::uint64_t> ask(Connection& connection, EntryKind kind, const std::vec
   return done.value;
 }
 
+// Others are for this program alone, when it runs functions itself.
+bool may_be_told(const ofp_task_plugin& plugin) {
+  return plugin.name != nullptr && plugin.path != nullptr && *plugin.name != 0 && *plugin.path == '/' &&
+         std::strlen(plugin.name) <= wire::name_bytes_max && std::strlen(plugin.path) <= wire::task_path_bytes_max;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection, const ofp_tasks_options& options) {
@@ -39,7 +45,8 @@ Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection,
   const std::uint32_t lane = options.lanes == 0 ? wire::task_any_lane : options.lane;
   wire::TaskOpen asked{lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}};
   for (std::uint32_t i = 0; i < options.plugins_count; ++i)
-    if (const auto& [name, path] = options.plugins[i]; name != nullptr && path != nullptr && *name != 0 && *path == '/') asked.plugins.push_back({name, path});
+    if (may_be_told(options.plugins[i]) && asked.plugins.size() < wire::task_plugins_max)
+      asked.plugins.push_back({options.plugins[i].name, options.plugins[i].path});
   wire::encode(asked, payload);
   auto number = ask(*session->connection_, EntryKind::task_open, payload);
   if (!number) {

@@ -40,7 +40,7 @@ struct PluginOptions {
   gid_t group = 0;              // of `user`
   int nice = 0;
   std::vector<unsigned> cores;  // empty: all there are
-  bool own = false;             // of `user`, who has named it: the file may be that user's
+  bool own = false;             // of `user`, who has named it: opened with that user's rights, and what it writes is not in the agent's log
 };
 
 // One object a function works on. Its bytes are either a piece of a descriptor, which the worker maps, or lie in the

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,7 @@
 #include <mutex>
 
 #include "plugin/packet_socket.h"
+#include "plugin/plugin_file.h"
 #include "plugin/worker_context.h"
 
 namespace offpath::plugin {
@@ -73,7 +75,13 @@ struct Loaded {
   Ready ready;
 };
 
-Result<Loaded> load(const std::string& path) {
+Result<Loaded> load(const WorkerOptions& options) {
+  Fd file;
+  std::string path = options.path;
+  if (options.own) {
+    OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));
+    path = fmt::format("/proc/self/fd/{}", file.get());  // what has been looked at, whatever lies at its path now
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return fail(Error::invalid, "{}", dlerror());
   const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
@@ -99,9 +107,9 @@ Result<Loaded> load(const std::string& path) {
 }
 
 // Whatever a constructor or the entry throws is an error of the plug-in.
-Result<Loaded> load_guarded(const std::string& path) {
+Result<Loaded> load_guarded(const WorkerOptions& options) {
   try {
-    return load(path);
+    return load(options);
   } catch (const std::exception& thrown) {
     return fail(Error::invalid, "loading it threw: {}", thrown.what());
   } catch (...) {
@@ -166,7 +174,7 @@ Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
 
 Status serve(const WorkerOptions& options) {
   const Status confined = confine_worker(options);
-  auto loaded = confined ? load_guarded(options.path) : Result<Loaded>(tl::unexpected<Failure>(confined.error()));
+  auto loaded = confined ? load_guarded(options) : Result<Loaded>(tl::unexpected<Failure>(confined.error()));
   if (!loaded) {
     OFP_TRY(send_packet(worker_socket, Unusable{loaded.error().message}, {}, Wait::yes));
     return {};

@@ -20,11 +20,12 @@ Result<T> number_of(std::string_view text) {
 std::vector<std::string> worker_arguments(const WorkerOptions& options) {
   std::string cores;
   for (unsigned core : options.cores) cores += (cores.empty() ? "" : ",") + std::to_string(core);
-  return {options.path, std::to_string(options.memory_bytes), std::to_string(options.nice), cores.empty() ? "-" : cores};
+  return {options.path, std::to_string(options.memory_bytes), std::to_string(options.nice), cores.empty() ? "-" : cores,
+          options.own ? "own" : "configured"};
 }
 
 Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 4) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
+  if (arguments.size() != 5) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
   WorkerOptions options;
   options.path = arguments[0];
   OFP_ASSIGN(options.memory_bytes, number_of<std::uint64_t>(arguments[1]));
@@ -36,6 +37,8 @@ Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& argu
     options.cores.push_back(core);
     cores.remove_prefix(std::min(comma + 1, cores.size()));
   }
+  options.own = arguments[4] == "own";
+  if (!options.own && arguments[4] != "configured") return fail(Error::invalid, "'{}' is neither own nor configured", arguments[4]);
   return options;
 }
 

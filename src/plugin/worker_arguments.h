@@ -17,9 +17,11 @@ struct WorkerOptions {
   std::uint64_t memory_bytes = 0;
   int nice = 0;
   std::vector<unsigned> cores;
+  bool own = false;  // of the user this worker runs as: looked at, opened and loaded with that user's rights
 };
 
-// What stands on the command line of offpath-worker, made by the agent: PATH MEMORY NICE CORES ("0,2,3" or "-").
+// What stands on the command line of offpath-worker, made by the agent: PATH MEMORY NICE CORES ("0,2,3" or "-")
+// WHOSE ("own" or "configured").
 [[nodiscard]] std::vector<std::string> worker_arguments(const WorkerOptions& options);
 [[nodiscard]] Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments);
 

@@ -53,7 +53,7 @@ struct Launch {
   char* const* arguments;
   char* const* environment;
   int socket, control, null;
-  bool change_user;
+  bool change_user, mute;
   uid_t user;
   gid_t group;
   pid_t agent;
@@ -90,7 +90,7 @@ int run_child(void* pointer) {
   // Away from the numbers they are to have, first.
   const int socket = fcntl(launch.socket, F_DUPFD_CLOEXEC, 16), control = fcntl(launch.control, F_DUPFD_CLOEXEC, 16);
   if (socket < 0 || control < 0) return fail_in_child(launch, "fcntl(F_DUPFD)");
-  if (dup2(launch.null, 0) < 0 || dup2(2, 1) < 0) return fail_in_child(launch, "dup2");
+  if (dup2(launch.null, 0) < 0 || (launch.mute && dup2(launch.null, 2) < 0) || dup2(2, 1) < 0) return fail_in_child(launch, "dup2");
   if (dup2(socket, worker_socket) < 0 || dup2(control, worker_control) < 0) return fail_in_child(launch, "dup2");
   execve(launch.program, launch.arguments, launch.environment);
   return fail_in_child(launch, "execve");
@@ -120,8 +120,13 @@ bool may_change_user() noexcept {
 }
 
 Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control) {
-  OFP_ASSIGN(std::string file, options.own ? find_plugin_file_of(options.user.value_or(geteuid()), options.path) : find_plugin_file(options.path));
-  std::vector<std::string> arguments = worker_arguments({std::move(file), options.memory_bytes, options.nice, options.cores});
+  // A user's own is for the worker to look at, with that user's rights: what the agent may see or not is no matter then, and a file system of
+  // the user's that does not answer holds up that worker alone.
+  std::string file = options.path;
+  if (!options.own) {
+    OFP_ASSIGN(file, find_plugin_file(options.path));
+  }
+  std::vector<std::string> arguments = worker_arguments({std::move(file), options.memory_bytes, options.nice, options.cores, options.own});
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argument_pointers, environment;
   for (std::string& argument : arguments) argument_pointers.push_back(argument.data());
@@ -133,7 +138,7 @@ Result<pid_t> launch_worker(const PluginOptions& options, const std::string& pro
   const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return fail_errno(errno, "open /dev/null");
   Launch launch{program.c_str(), argument_pointers.data(), environment.data(), socket, control, null.get(),
-                options.user && *options.user != geteuid(), options.user.value_or(0), options.group, getpid()};
+                options.user && *options.user != geteuid(), options.own, options.user.value_or(0), options.group, getpid()};
   OFP_ASSIGN(const pid_t pid, clone_child(launch));
   if (launch.failed_call == nullptr) return pid;
   waitpid(pid, nullptr, 0);

@@ -337,7 +337,7 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
   const bool busy = worker->state == Worker::State::running || worker->state == Worker::State::abandoned;
   if (auto* line = std::get_if<LogLine>(&event); line != nullptr && busy) {
     if (++worker->lines > lines_max) return on_garbage(number, {Error::protocol, "more lines for the log than it may have"}, now, effects);
-    log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
+    if (!plugin->options.own) log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
     return;
   }
   if (auto* ready = std::get_if<Ready>(&event); ready != nullptr && worker->state == Worker::State::starting) {

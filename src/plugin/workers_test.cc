@@ -170,7 +170,7 @@ TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
 
 TEST(Workers, ACallersOwnPlugInRunsWhereNoneIsConfiguredAndEndsWithItsLastOwner) {
   Play play({some_options()});
-  auto own = std::make_shared<PluginOptions>(some_options("/home/a/mine.so of user 1000"));
+  auto own = std::make_shared<PluginOptions>(some_options("/srv/a/mine.so of user 1000"));
   const auto call = [&](const std::string& plugin, const std::string& refused = {}) {
     Call asked;
     asked.plugin = plugin;

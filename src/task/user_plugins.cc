@@ -9,6 +9,8 @@ Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> grou
   if (!group) return fail(Error::denied, "the program did not come by a Unix socket, so the kernel does not say whose it is");
   if (user != options_.agent && !options_.may_change_user)
     return fail(Error::denied, "this agent is user {} and cannot run anything as user {}: it has to be started as root", options_.agent, user);
+  if (std::ranges::any_of(path, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }))
+    return fail(Error::denied, "its path has control characters");
   std::erase_if(all_, [](const auto& each) { return each.second.expired(); });
   const std::pair key(user, std::string(path));
   if (const auto at = all_.find(key); at != all_.end()) return at->second.lock();
@@ -18,7 +20,6 @@ Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> grou
   auto made = std::make_shared<plugin::PluginOptions>();
   made->path = path;
   made->name = fmt::format("{} of user {}", path, user);
-  std::ranges::replace_if(made->name, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }, '?');
   made->own = true;
   made->user = user;
   made->group = *group;

@@ -7,7 +7,7 @@ namespace {
 
 TEST(UserPlugins, AreRunOnlyWhereItIsPermittedAndTheUserIsKnown) {
   const auto why = [](const UserPluginOptions& options, uid_t user, std::optional<gid_t> group) {
-    auto found = UserPlugins(options).find(user, group, "/home/a/mine.so");
+    auto found = UserPlugins(options).find(user, group, "/srv/a/mine.so");
     return found ? std::string() : found.error().message;
   };
   const UserPluginOptions off, user{.permitted = true, .agent = 1000}, root{.permitted = true, .may_change_user = true};
@@ -20,7 +20,7 @@ TEST(UserPlugins, AreRunOnlyWhereItIsPermittedAndTheUserIsKnown) {
 
 TEST(UserPlugins, OneUsersProgramsShareThemWithinTheirLimit) {
   UserPlugins plugins({.permitted = true, .may_change_user = true, .of_user_max = 2, .workers = 3, .memory_bytes = 5000, .deadline_ns = 7});
-  auto first = plugins.find(1000, 100, "/a.so"), again = plugins.find(1000, 100, "/a.so"), second = plugins.find(1000, 100, "/b\n.so");
+  auto first = plugins.find(1000, 100, "/a.so"), again = plugins.find(1000, 100, "/a.so"), second = plugins.find(1000, 100, "/b.so");
   ASSERT_TRUE(first && again && second);
   EXPECT_EQ(*first, *again);
   EXPECT_EQ((*first)->user, std::optional<uid_t>(1000));
@@ -29,8 +29,9 @@ TEST(UserPlugins, OneUsersProgramsShareThemWithinTheirLimit) {
   EXPECT_EQ((*first)->memory_bytes, 5000u);
   EXPECT_EQ((*first)->deadline_ns, 7);
   EXPECT_TRUE((*first)->own);
-  EXPECT_EQ((*second)->name, "/b?.so of user 1000");
+  EXPECT_EQ((*second)->name, "/b.so of user 1000");
   EXPECT_NE(plugins.find(1000, 100, "/c.so").error().message.find("task.user_plugins_max"), std::string::npos);
+  EXPECT_NE(plugins.find(1002, 100, "/b\n.so").error().message.find("control characters"), std::string::npos);
   const auto others = plugins.find(1001, 100, "/a.so");
   ASSERT_TRUE(others);
   EXPECT_NE(*others, *first);

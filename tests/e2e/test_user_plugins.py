@@ -82,12 +82,25 @@ def test_functions_run_as_the_user_whose_program_names_them(home: Path) -> None:
         assert until(lambda: not workers_of(running))  # with the last session that has named it
 
 
+def test_they_are_opened_with_their_users_rights(home: Path) -> None:
+    with agent(home, *started(home, "own")) as running:
+        own = owned(home, USERS[0])
+        own.parent.chmod(0o700)
+        own.chmod(0o500)
+        assert run_as(USERS[0], running, own) == f"user {USERS[0]}"
+        secret = home / "secret"
+        secret.mkdir(mode=0o700)
+        for name in (shutil.copy(BUILT, secret), secret / "nothing.so"):  # what the agent's user could see
+            assert "Permission denied" in run_as(USERS[0], running, Path(name))
+
+
 def test_what_is_not_permitted_is_said(home: Path) -> None:
     with agent(home, *started(home, "own")) as running:
         others = run_as(USERS[0], running, owned(home, USERS[1]))
         open_to_all = run_as(USERS[0], running, owned(home, USERS[0], 0o777))
         missing = run_as(USERS[0], running, home / "missing.so")
-        for said in (others, open_to_all, missing):
-            assert "regular file of user 54321 or of root that nobody else may write to" in said
+        assert "belongs to user 54322: only files of root and of user 54321 are loaded" in others
+        assert "has the mode 0777: others may write to it" in open_to_all
+        assert "missing.so: No such file" in missing
     with agent(home, *started(home, "off")) as running:
         assert "task.user_plugins is off" in run_as(USERS[0], running, owned(home, USERS[0]))
