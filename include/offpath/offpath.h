@@ -126,8 +126,8 @@ typedef struct ofp_channel_info {
 } ofp_channel_info;
 OFP_API int ofp_channel_info_get(ofp_channel *channel, ofp_channel_info *info, ofp_error *error);
 
-/* A descriptor that becomes readable when something happened on the channel after ofp_arm; poll it, do
- * not read it; then call ofp_poll. It belongs to the channel. */
+/* A descriptor that becomes readable when something happened on the channel after ofp_arm, or after
+ * ofp_tasks_next has said OFP_WOULD_BLOCK; poll it, do not read it; then call ofp_poll. It belongs to the channel. */
 OFP_API int ofp_event_fd(ofp_channel *channel);
 /* Asks to be woken (event fd) when `ticket` of `stream` is pulled, or stored if `stored` is not 0. */
 OFP_API int ofp_arm(ofp_stream *stream, uint64_t ticket, int stored, ofp_error *error);
@@ -560,7 +560,12 @@ OFP_API int ofp_task_submit(ofp_tasks *tasks, const ofp_task_request *request, o
 /* OFP_OK: it has ended well, and its outputs are there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks at this program's
  * memory). Anything else is how it has failed; OFP_PEER_LOST: its agent is gone. May be asked again. */
 OFP_API int ofp_task_wait(ofp_task *task, int64_t wait_ns, ofp_error *error);
-/* The same, for its inputs: OFP_OK, they are this program's again. */
+/* The next task of this session that is over, well or not (ofp_task_wait says which), without asking each one. Each is given once, in the
+ * order in which this program learns of their ends, unless it was freed; the handle is still the caller's to free. OFP_WOULD_BLOCK: none
+ * until then, and ofp_event_fd becomes readable when it is worth asking again. OFP_NOT_FOUND: none is under way, and all were given. When
+ * the agent is gone each is over. */
+OFP_API int ofp_tasks_next(ofp_tasks *tasks, int64_t wait_ns, ofp_task **task, ofp_error *error);
+/* As ofp_task_wait, for its inputs: OFP_OK, they are this program's again. */
 OFP_API int ofp_task_wait_pulled(ofp_task *task, int64_t wait_ns, ofp_error *error);
 /* Submits, and waits until it is over. When the agent dies meanwhile, or has gone before, this program runs the function itself, if
  * `plugins` names its plug-in: inputs and outputs are where they were. `info` may be NULL. */

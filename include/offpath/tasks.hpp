@@ -102,6 +102,14 @@ class Tasks {
     });
     return Task(channel_, task);
   }
+  // Task::get() of the next task that is over, well or not: each once, without asking each one. nullptr: none until then, or none is left.
+  [[nodiscard]] ofp_task* next(Wait wait = forever) {
+    ofp_task* task = nullptr;
+    ofp_error error{};
+    const int code = ofp_tasks_next(tasks_.get(), wait.count(), &task, &error);
+    if (code != OFP_OK && code != OFP_WOULD_BLOCK && code != OFP_NOT_FOUND) throw Error(error);
+    return task;
+  }
   // Submits and waits; if the agent dies, this program runs the function (TasksOptions::plugins).
   ofp_task_info run(const TaskRequest& request) {
     ofp_task_info info{};

@@ -17,6 +17,27 @@ using GivenInput = std::tuple<std::string, nb::object, std::uint64_t, std::uint6
 // name, buffer or None, bytes, version
 using GivenOutput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t>;
 
+// So that signals are seen. False: not until then. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
+template <class Call>
+bool in_slices(const Seconds& timeout, const Call& call) {
+  constexpr std::int64_t slice_ns = 50'000'000;
+  std::int64_t left_ns = wait_ns_of(timeout);
+  while (true) {
+    const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = call(now_ns, &error);
+    }
+    if (code == OFP_OK) return true;
+    if (code != OFP_WOULD_BLOCK) check(code, error);
+    if (left_ns >= 0) left_ns -= now_ns;
+    if (left_ns == 0) return false;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 class Task {
  public:
   Task(ChannelHandle channel, ofp_task* task, std::vector<Exported> memory) : channel_(std::move(channel)), task_(task), memory_(std::move(memory)) {}
@@ -27,6 +48,8 @@ class Task {
     ofp_task_free(task_);
   }
   [[nodiscard]] ofp_task* get() const { return task_; }
+
+  [[nodiscard]] std::uintptr_t handle() const { return reinterpret_cast<std::uintptr_t>(task_); }
 
   // False: not until then.
   [[nodiscard]] bool wait(const Seconds& timeout) const { return waited(timeout, ofp_task_wait); }
@@ -64,24 +87,8 @@ class Task {
   }
 
  private:
-  // In slices, so that signals are seen. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
   [[nodiscard]] bool waited(const Seconds& timeout, int (*call)(ofp_task*, std::int64_t, ofp_error*)) const {
-    constexpr std::int64_t slice_ns = 50'000'000;
-    std::int64_t left_ns = wait_ns_of(timeout);
-    while (true) {
-      const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
-      ofp_error error{};
-      int code = 0;
-      {
-        const nb::gil_scoped_release release;
-        code = call(task_, now_ns, &error);
-      }
-      if (code == OFP_OK) return true;
-      if (code != OFP_WOULD_BLOCK) check(code, error);
-      if (left_ns >= 0) left_ns -= now_ns;
-      if (left_ns == 0) return false;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
+    return in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
   }
 
   ChannelHandle channel_;
@@ -162,6 +169,13 @@ class Tasks {
     check(ofp_task_submit(open(), &request.composed, &task, &error), error);
     return {channel_, task, std::move(request.memory)};
   }
+  // The handle of one that is over; 0: none until then.
+  [[nodiscard]] std::uintptr_t next(const Seconds& timeout) const {
+    ofp_tasks* const tasks = open();
+    ofp_task* task = nullptr;
+    (void)in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
+    return reinterpret_cast<std::uintptr_t>(task);
+  }
   // Whether this program ran it, and for how long it ran.
   [[nodiscard]] std::tuple<bool, std::int64_t> run(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
                                                    const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
@@ -197,6 +211,7 @@ class Tasks {
 
 void bind_tasks(nb::module_& module) {
   nb::class_<Task>(module, "Task")
+      .def_prop_ro("handle", &Task::handle)
       .def("wait", &Task::wait, nb::arg("timeout").none())
       .def("wait_pulled", &Task::wait_pulled, nb::arg("timeout").none())
       .def("cancel", &Task::cancel)
@@ -209,6 +224,7 @@ void bind_tasks(nb::module_& module) {
            nb::arg("timeout").none())
       .def("run", &Tasks::run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
            nb::arg("timeout").none())
+      .def("next", &Tasks::next, nb::arg("timeout").none())
       .def("close", &Tasks::close);
 }
 

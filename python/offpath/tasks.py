@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
-from . import _native
+from . import _native, errors
 
 NO_CHANGE = (0, 0, 0)
 
@@ -108,6 +111,8 @@ class Tasks:
                  plugins: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         paths = [(name, os.fspath(path)) for name, path in (plugins or {}).items()]
         self._native = _native.Tasks(channel, lane or 0, 0 if lane is None else lanes, tasks_max, paths)
+        self._submitted: WeakValueDictionary[int, Task] = WeakValueDictionary()  # that ``next`` may give
+        self._submitting = threading.Lock()  # until a task is among these
 
     @classmethod
     def here(cls, plugins: Mapping[str, Any]) -> Tasks:
@@ -133,10 +138,39 @@ class Tasks:
         Raises WouldBlock (as many are under way as may be), Denied (an output elsewhere).
         """
         before = tuple(after)
-        native = self._native.submit(
-            function, *_listed(inputs, outputs), arguments, [task._native for task in before], timeout
-        )
-        return Task(native, function, tuple(outputs or {}), before)
+        with self._submitting:
+            native = self._native.submit(
+                function, *_listed(inputs, outputs), arguments, [task._native for task in before], timeout
+            )
+            task = Task(native, function, tuple(outputs or {}), before)
+            self._submitted[native.handle] = task
+        return task
+
+    def next(self, timeout: float | None = None) -> Task | None:
+        """The next task that is over, well or not: its ``wait`` says which. Each is given once. None: not until then.
+
+        Where None was returned, ``Session.event_fd`` becomes readable when it is worth asking again. Raises NotFound
+        when none is under way, and every one that is over was given.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        while handle := self._native.next(None if ends is None else max(0.0, ends - time.monotonic())):
+            with self._submitting:
+                task = self._submitted.pop(handle, None)
+            if task is not None:  # else it was dropped meanwhile
+                return task
+        return None
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """Tasks as they end, until none is left; with a ``timeout`` for all of them, Timeout where some are."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                task = self.next(None if ends is None else max(0.0, ends - time.monotonic()))
+            except errors.NotFound:
+                return
+            if task is None:
+                raise errors.Timeout(f"tasks are under way after {timeout} s")
+            yield task
 
     def run(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
             arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> bool:  # fmt: skip

@@ -99,6 +99,11 @@ class FakeAgent final : public channel::AgentEvents {
   void answer_tasks() {
     for (const Task& task : std::exchange(tasks, {})) answer(end_, task);
   }
+  void answer_task(std::size_t index) {
+    const Task task = tasks.at(index);
+    tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(index));
+    answer(end_, task);
+  }
   TimeNs tells_pulled_at = 0;  // who waits for a task's inputs, from then on at once
   int sessions_of_tasks = 0;   // open
 

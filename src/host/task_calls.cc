@@ -47,7 +47,8 @@ Result<ofp_task_request> checked(const ofp_task_request* request) {
   return given;
 }
 
-Result<std::unique_ptr<ofp_task>> submit(ofp_tasks& tasks, const ofp_task_request& request) {
+// `given`: by ofp_tasks_next.
+Result<std::unique_ptr<ofp_task>> submit(ofp_tasks& tasks, const ofp_task_request& request, bool given) {
   if (tasks.session) OFP_TRY(tasks.session->connection()->here());
   std::vector<std::uint64_t> after;
   std::vector<TasksHere::TaskPtr> after_here;
@@ -62,9 +63,9 @@ Result<std::unique_ptr<ofp_task>> submit(ofp_tasks& tasks, const ofp_task_reques
   task->session = tasks.session;
   task->here = tasks.here;
   if (tasks.session) {
-    OFP_ASSIGN(task->posted, tasks.session->submit(request, after));
+    OFP_ASSIGN(task->posted, tasks.session->submit(request, after, given ? task.get() : nullptr));
   } else {
-    OFP_ASSIGN(task->waiting, tasks.here->submit(request, std::move(after_here)));
+    OFP_ASSIGN(task->waiting, tasks.here->submit(request, std::move(after_here), given ? task.get() : nullptr));
   }
   return task;
 }
@@ -131,7 +132,7 @@ int ofp_task_submit(ofp_tasks* tasks, const ofp_task_request* request, ofp_task*
     OFP_TRY(required(task, "task"));
     *task = nullptr;
     OFP_ASSIGN(const ofp_task_request given, checked(request));
-    OFP_ASSIGN(auto submitted, submit(*tasks, given));
+    OFP_ASSIGN(auto submitted, submit(*tasks, given, true));
     *task = submitted.release();
     return {};
   });
@@ -143,7 +144,7 @@ int ofp_task_run(ofp_tasks* tasks, const ofp_task_request* request, ofp_task_inf
     if (info != nullptr) OFP_TRY(check_struct_bytes(info->struct_bytes, sizeof *info, "ofp_task_info"));
     OFP_ASSIGN(const ofp_task_request given, checked(request));
     Status ended;
-    auto task = submit(*tasks, given);
+    auto task = submit(*tasks, given, false);
     if (task) {
       ended = (*task)->wait(OFP_FOREVER);
       if (ended && info != nullptr) give((*task)->session ? info_of((*task)->posted->done) : info_of((*task)->waiting->made), info);
@@ -163,6 +164,22 @@ int ofp_task_wait(ofp_task* task, int64_t wait_ns, ofp_error* error) {
     OFP_TRY(required(task, "task"));
     OFP_TRY(task->usable());
     return task->wait(wait_ns);
+  });
+}
+
+int ofp_tasks_next(ofp_tasks* tasks, int64_t wait_ns, ofp_task** task, ofp_error* error) {
+  return guarded(error, [&]() -> Status {
+    OFP_TRY(required(tasks, "tasks"));
+    OFP_TRY(required(task, "task"));
+    *task = nullptr;
+    if (!tasks->session) {
+      OFP_ASSIGN(*task, tasks->here->next());
+      return {};
+    }
+    const Connection& connection = *tasks->session->connection();
+    OFP_TRY(connection.here());
+    OFP_ASSIGN(*task, tasks->session->next(wait_ns == 0 ? 0 : connection.deadline(wait_ns)));
+    return {};
   });
 }
 
@@ -189,7 +206,7 @@ void ofp_task_free(ofp_task* task) {
   const std::unique_ptr<ofp_task> owned(task);
   if (task == nullptr) return;
   if (task->session) task->session->withdraw(task->posted);
-  else task->here->cancel(*task->waiting);
+  else task->here->withdraw(task->waiting);
 }
 
 int ofp_task_info_get(ofp_task* task, ofp_task_info* info, ofp_error* error) {

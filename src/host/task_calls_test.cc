@@ -173,6 +173,67 @@ TEST_F(TaskCalls, NothingIsKnownOfATaskBeforeItsEnd) {
   ofp_task_free(second);
 }
 
+TEST_F(TaskCalls, TheNextThatIsOverIsGivenOnceAndInTheOrderOfTheirEnds) {
+  agent->holds_tasks = true;
+  options.tasks_max = 8;
+  open();
+  ofp_task* over = nullptr;
+  EXPECT_EQ(ofp_tasks_next(nullptr, 0, &over, &error), OFP_INVALID);
+  EXPECT_EQ(ofp_tasks_next(tasks, 0, nullptr, &error), OFP_INVALID);
+  EXPECT_EQ(said(), "task is NULL");
+  EXPECT_EQ(ofp_tasks_next(tasks, OFP_FOREVER, &over, &error), OFP_NOT_FOUND) << "none was submitted, so none is waited for";
+  std::vector<ofp_task*> all(5);
+  for (ofp_task*& task : all) ASSERT_EQ(submit(&task), OFP_OK) << said();
+  EXPECT_EQ(ofp_tasks_next(tasks, 0, &over, &error), OFP_WOULD_BLOCK) << said();
+  EXPECT_EQ(ofp_tasks_next(tasks, millisecond_ns, &over, &error), OFP_WOULD_BLOCK) << said();
+  EXPECT_EQ(over, nullptr);
+  ASSERT_EQ(agent->tasks.size(), 5u);
+  agent->answer_task(3);
+  ASSERT_EQ(ofp_tasks_next(tasks, second_ns, &over, &error), OFP_OK) << said();
+  EXPECT_EQ(over, all[3]);
+  EXPECT_EQ(ofp_task_wait(over, 0, &error), OFP_OK) << said();
+  agent->answer_task(0);
+  EXPECT_EQ(ofp_task_wait(all[0], second_ns, &error), OFP_OK) << "who was waited for is given as well";
+  ofp_task_free(all[1]);  // and who was freed is not
+  ASSERT_EQ(ofp_task_cancel(all[4], &error), OFP_OK) << said();
+  ASSERT_EQ(ofp_tasks_next(tasks, second_ns, &over, &error), OFP_OK) << said();
+  EXPECT_EQ(over, all[0]);
+  ASSERT_EQ(ofp_tasks_next(tasks, second_ns, &over, &error), OFP_OK) << said();
+  EXPECT_EQ(over, all[4]);
+  EXPECT_EQ(ofp_task_wait(over, 0, &error), OFP_CANCELLED) << "it is over, not well";
+  EXPECT_EQ(ofp_tasks_next(tasks, 0, &over, &error), OFP_WOULD_BLOCK) << said();
+  agent->answer_tasks();
+  ASSERT_EQ(ofp_task_wait(all[2], second_ns, &error), OFP_OK) << said();
+  ofp_task_free(all[2]);  // before it was given
+  EXPECT_EQ(ofp_tasks_next(tasks, OFP_FOREVER, &over, &error), OFP_NOT_FOUND) << said();
+  EXPECT_EQ(over, nullptr);
+  agent->holds_tasks = false;
+  ofp_task_info info{};
+  info.struct_bytes = sizeof info;
+  EXPECT_EQ(ofp_task_run(tasks, &request, &info, &error), OFP_OK) << said();
+  EXPECT_EQ(ofp_tasks_next(tasks, 0, &over, &error), OFP_NOT_FOUND) << "a task of ofp_task_run has no handle";
+  for (const std::size_t i : {0, 3, 4}) ofp_task_free(all[i]);
+}
+
+TEST_F(TaskCalls, WithoutAnAgentTheNextThatIsOverIsRun) {
+  ofp_tasks* here = nullptr;
+  ASSERT_EQ(ofp_tasks_open(nullptr, &options, &here, &error), OFP_OK) << said();
+  std::vector<ofp_task*> all(4);
+  for (ofp_task*& task : all) ASSERT_EQ(ofp_task_submit(here, &request, &task, &error), OFP_OK) << said();
+  ofp_task* over = nullptr;
+  ASSERT_EQ(ofp_task_cancel(all[2], &error), OFP_OK);
+  ofp_task_free(all[1]);
+  for (ofp_task* const expected : {all[2], all[0], all[3]}) {
+    ASSERT_EQ(ofp_tasks_next(here, 0, &over, &error), OFP_OK) << said();
+    EXPECT_EQ(over, expected);
+  }
+  EXPECT_EQ(ofp_task_wait(all[0], 0, &error), OFP_NOT_FOUND) << "there is no such plug-in";
+  EXPECT_EQ(ofp_tasks_next(here, 0, &over, &error), OFP_NOT_FOUND) << said();
+  EXPECT_EQ(over, nullptr);
+  for (const std::size_t i : {0, 2, 3}) ofp_task_free(all[i]);
+  ofp_tasks_close(here);
+}
+
 TEST_F(TaskCalls, ATaskOutlivesItsSession) {
   agent->holds_tasks = true;
   open();

@@ -234,7 +234,7 @@ TasksHere::Task::Task(const ofp_task_request& request, std::vector<std::shared_p
   request_.outputs = outputs_.data();
 }
 
-Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after) {
+Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle) {
   if (request.function == nullptr || std::strchr(request.function, '/') == nullptr)
     return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", request.function != nullptr ? request.function : "");
   for (std::uint32_t i = 0; i < request.inputs_count; ++i)
@@ -243,6 +243,7 @@ Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, st
     if (request.outputs[i].name == nullptr) return fail(Error::invalid, "an output's name is NULL");
   const std::lock_guard lock(mutex_);
   waiting_.push_back(std::make_shared<Task>(request, std::move(after), *this));
+  waiting_.back()->handle = handle;
   return waiting_.back();
 }
 
@@ -252,14 +253,27 @@ void TasksHere::run_next() {
   for (const TaskPtr& before : task->after_) {
     if (const Status ended = before->session_.wait(*before); !ended) {
       task->outcome = fail(Error::cancelled, "{} comes after a task that failed: {}", task->function_, ended.error().message);
-      task->over = true;
-      return;
+      return end(task);
     }
   }
   auto made = plugins_.run(task->request_, lane_, lanes_);
   if (made) task->made = std::move(*made);
   else task->outcome = tl::unexpected(std::move(made).error());
+  end(task);
+}
+
+void TasksHere::end(const TaskPtr& task) {
   task->over = true;
+  if (task->handle != nullptr) ended_.push_back(task);
+}
+
+Result<ofp_task*> TasksHere::next() {
+  const std::lock_guard lock(mutex_);
+  while (ended_.empty() && !waiting_.empty()) run_next();
+  if (ended_.empty()) return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+  ofp_task* const handle = ended_.front()->handle;
+  ended_.pop_front();
+  return handle;
 }
 
 Status TasksHere::wait(Task& task) {
@@ -270,9 +284,19 @@ Status TasksHere::wait(Task& task) {
 
 void TasksHere::cancel(Task& task) {
   const std::lock_guard lock(mutex_);
-  if (std::erase_if(waiting_, [&](const TaskPtr& each) { return each.get() == &task; }) == 0) return;
+  const auto at = std::ranges::find_if(waiting_, [&](const TaskPtr& each) { return each.get() == &task; });
+  if (at == waiting_.end()) return;
+  const TaskPtr cancelled = std::move(*at);
+  waiting_.erase(at);
   task.outcome = fail(Error::cancelled, "{} was cancelled by its program", task.function_);
-  task.over = true;
+  end(cancelled);
+}
+
+void TasksHere::withdraw(const TaskPtr& task) {
+  const std::lock_guard lock(mutex_);
+  task->handle = nullptr;
+  cancel(*task);
+  std::erase(ended_, task);
 }
 
 Result<PluginsHere::Made> TasksHere::run(const ofp_task_request& request) {

@@ -51,6 +51,7 @@ class TasksHere {
     bool over = false;
     Status outcome{};
     PluginsHere::Made made{};
+    ofp_task* handle = nullptr;  // that next() gives
 
    private:
     friend class TasksHere;
@@ -67,19 +68,24 @@ class TasksHere {
 
   TasksHere(PluginsHere plugins, std::uint32_t lane, std::uint32_t lanes) : plugins_(std::move(plugins)), lane_(lane), lanes_(lanes) {}
 
-  [[nodiscard]] Result<TaskPtr> submit(const ofp_task_request& request, std::vector<TaskPtr> after);
+  [[nodiscard]] Result<TaskPtr> submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle);
+  // One that is over, each once; runs those that wait until there is one. Error::not_found: none is left.
+  [[nodiscard]] Result<ofp_task*> next();
   [[nodiscard]] Status wait(Task& task);
   void cancel(Task& task);
+  void withdraw(const TaskPtr& task);  // nobody asks for it any more
   // At once, of whatever has been submitted.
   [[nodiscard]] Result<PluginsHere::Made> run(const ofp_task_request& request);
 
  private:
   void run_next();
+  void end(const TaskPtr& task);
 
   std::recursive_mutex mutex_;  // a task may come after one of the same session
   PluginsHere plugins_;
   std::uint32_t lane_, lanes_;
   std::deque<TaskPtr> waiting_;
+  std::deque<TaskPtr> ended_;  // with a handle that next() has not given
 };
 
 }  // namespace offpath::host

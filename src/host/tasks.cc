@@ -146,15 +146,15 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
   return wire::decode(payload, run);
 }
 
-Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& request, std::span<const std::uint64_t> after) {
+Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle) {
   std::vector<HostEnd::RangeName> announced;
-  auto task = post(request, after, announced);
+  auto task = post(request, after, handle, announced);
   for (const HostEnd::RangeName& range : announced) connection_->remember(range);  // which may ask what this session uses
   return task;
 }
 
 Result<TaskSession::PostedPtr> TaskSession::post(const ofp_task_request& request, std::span<const std::uint64_t> after,
-                                                 std::vector<HostEnd::RangeName>& announced) {
+                                                 ofp_task* handle, std::vector<HostEnd::RangeName>& announced) {
   const std::lock_guard lock(mutex_);
   if (closed_) return fail(Error::closed, "the session of tasks is closed");
   sweep();
@@ -173,6 +173,8 @@ Result<TaskSession::PostedPtr> TaskSession::post(const ofp_task_request& request
   task->ticket = *ticket;
   free_lines_.pop_back();
   if (!task->ranges.empty()) pulling_.push_back(task);
+  task->handle = handle;
+  if (handle != nullptr) to_give_.emplace(task->ticket, task);
   return task;
 }
 
@@ -193,6 +195,7 @@ void TaskSession::end(Posted& task, Status outcome) {
   task.outcome = std::move(outcome);
   for (const Staging::Place& place : std::exchange(task.staged, {})) connection_->staging.give_up(place);
   free_lines_.push_back(task.line);
+  if (auto given = to_give_.extract(task.ticket)) ended_.push_back(std::move(given.mapped()));
 }
 
 // Takes its reply, if it is there.
@@ -226,6 +229,38 @@ Status TaskSession::wait(Posted& task, TimeNs deadline) {
     if (deadline == 0 || end.now() >= deadline) return fail(Error::would_block, "the task is not over yet");
     // A lost agent is found by the next look.
     (void)end.wait_reply({&task.ticket, 1}, deadline);
+  }
+}
+
+Result<ofp_task*> TaskSession::next(TimeNs deadline) {
+  HostEnd& end = connection_->end;
+  std::vector<std::uint64_t> tickets;
+  while (true) {
+    Status alive = end.take_in();
+    if (alive && deadline == 0) alive = end.poll();
+    {
+      const std::lock_guard lock(mutex_);
+      tickets.clear();
+      if (ended_.empty()) {
+        for (const auto& [ticket, task] : to_give_) tickets.push_back(ticket);
+        for (const std::uint64_t ticket : tickets) {
+          const PostedPtr task = to_give_.at(ticket);
+          if (!settle(*task) && !alive) this->end(*task, alive);
+        }
+      }
+      if (!ended_.empty()) {
+        ofp_task* const handle = ended_.front()->handle;
+        ended_.pop_front();
+        return handle;
+      }
+      if (tickets.empty()) return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+    }
+    TimeNs until = deadline;
+    if (deadline == 0 || end.now() >= deadline) {
+      if (end.arm_replies()) return fail(Error::would_block, "no task of this session is over yet");
+      until = deadline_after(end.now(), millisecond_ns);  // there is a reply, or no room to ask for the wake
+    }
+    (void)end.wait_reply(tickets, until);
   }
 }
 
@@ -299,7 +334,9 @@ Status TaskSession::cancel(Posted& task) {
 void TaskSession::withdraw(const PostedPtr& task) {
   if (connection_->here()) (void)cancel(*task);
   const std::lock_guard lock(mutex_);
-  if (!task->over) withdrawn_.push_back(task);
+  to_give_.erase(task->ticket);
+  if (task->over) std::erase(ended_, task);
+  else withdrawn_.push_back(task);
 }
 
 void TaskSession::sweep() {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,16 +27,20 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
     bool over = false;
     Status outcome{};
     wire::TaskDone done{};
+    ofp_task* handle = nullptr;  // that next() gives
   };
   using PostedPtr = std::shared_ptr<Posted>;
 
   [[nodiscard]] static Result<std::shared_ptr<TaskSession>> open(ConnectionPtr connection, const ofp_tasks_options& options);
   void close();
 
-  [[nodiscard]] Result<PostedPtr> submit(const ofp_task_request& request, std::span<const std::uint64_t> after);
+  // With a handle, next() gives it when the task is over, unless it was withdrawn.
+  [[nodiscard]] Result<PostedPtr> submit(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle);
   // Error::would_block: not until then; anything else is the outcome.
   [[nodiscard]] Status wait(Posted& task, TimeNs deadline);
   [[nodiscard]] Status wait_pulled(Posted& task, TimeNs deadline);
+  // One that is over, each once. Error::not_found: none is left; would_block: none until then, and the event fd is armed.
+  [[nodiscard]] Result<ofp_task*> next(TimeNs deadline);
   [[nodiscard]] Status cancel(Posted& task);
   void withdraw(const PostedPtr& task);  // nobody asks for it any more
 
@@ -44,7 +50,7 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
 
  private:
   explicit TaskSession(ConnectionPtr connection) : connection_(std::move(connection)) {}
-  [[nodiscard]] Result<PostedPtr> post(const ofp_task_request& request, std::span<const std::uint64_t> after,
+  [[nodiscard]] Result<PostedPtr> post(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle,
                                        std::vector<HostEnd::RangeName>& announced);
   [[nodiscard]] Status compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task, std::vector<std::byte>& payload);
   [[nodiscard]] Result<wire::BufferRef> name_input(const ofp_task_input& input, std::uint32_t& hint);
@@ -66,6 +72,8 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
   std::vector<std::uint32_t> hints_;  // where the inputs and outputs of the task before lay
   std::vector<PostedPtr> withdrawn_;
   std::vector<PostedPtr> pulling_;  // those with ranges
+  std::map<std::uint64_t, PostedPtr> to_give_;  // by ticket: those with a handle that are not known to be over
+  std::deque<PostedPtr> ended_;                 // and those that are, in the order this program has learnt of it
   std::vector<HostEnd::RangeName> announced_;  // for the task that is being composed
   bool closed_ = false;
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import shutil
 import signal
 import struct
@@ -207,6 +208,48 @@ def test_no_more_are_under_way_than_was_said(session: offpath.Session) -> None:
         assert tasks.submit("t/nothing").wait(PATIENCE_S)
 
 
+def test_tasks_are_given_as_they_end(tmp_path: Path) -> None:
+    with connected("local", tmp_path, workers=2) as session, session.tasks() as tasks:
+        with pytest.raises(offpath.NotFound):
+            tasks.next()
+        slow = tasks.submit("t/nap", arguments=milliseconds(60_000))
+        quick = [tasks.submit("t/nothing") for _ in range(3)]
+        failing = tasks.submit("t/complain")
+        given = [tasks.next(PATIENCE_S) for _ in range(4)]
+        assert {id(task) for task in given} == {id(task) for task in [*quick, failing]}
+        assert all(task.done() for task in quick)
+        with pytest.raises(offpath.FunctionFailed):
+            failing.wait(0)
+        assert tasks.next(0) is None
+        with selectors.DefaultSelector() as selector:
+            selector.register(session.event_fd, selectors.EVENT_READ)
+            slow.cancel()
+            while (over := tasks.next(0)) is None:
+                assert selector.select(PATIENCE_S)
+        assert over is slow
+        more = [tasks.submit("t/nap", arguments=milliseconds(count)) for count in (20, 1)]
+        assert {id(task) for task in tasks.as_completed(PATIENCE_S)} == {id(task) for task in more}
+        kept = tasks.submit("t/nap", arguments=milliseconds(60_000))
+        with pytest.raises(offpath.Timeout, match="under way"):
+            list(tasks.as_completed(0.01))
+        del kept  # cancelled, and given to nobody
+        with pytest.raises(offpath.NotFound):
+            tasks.next()
+
+
+def test_every_task_is_given_when_its_agent_dies(tmp_path: Path) -> None:
+    with started(tmp_path) as running, offpath.connect(f"unix:{tmp_path}/agent.sock") as session:
+        with session.tasks() as tasks:
+            kept = [tasks.submit("t/nap", arguments=milliseconds(60_000)) for _ in range(3)]
+            assert tasks.next(0) is None
+            running.stop(signal.SIGKILL)
+            over = list(tasks.as_completed(PATIENCE_S))
+            assert over == kept
+            for task in over:
+                with pytest.raises(offpath.PeerLost):
+                    task.wait(0)
+
+
 @pytest.mark.parametrize("link", ["local", "tcp"])
 def test_an_agent_that_dies_leaves_the_task_to_the_program(link: str, tmp_path: Path) -> None:
     key = tmp_path / "key"
@@ -258,6 +301,7 @@ def test_functions_run_here_without_an_agent() -> None:
     with offpath.Tasks.here({"t": BUILT}) as tasks:
         first = tasks.submit("t/axpy", {"x": x, "y": x}, {"z": z}, arguments=two)
         second = tasks.submit("t/axpy", {"x": z, "y": x}, {"z": z}, arguments=two, after=[first])
+        assert list(tasks.as_completed()) == [first, second]
         assert second.wait() and first.done()
         assert np.array_equal(z, 2 * 3 * x + x)
         assert second.info.here and second.output_bytes("z") == 8000
