@@ -4,6 +4,21 @@
 
 namespace offpath::task {
 
+namespace {
+
+// A name stands in logs, status and metrics, and these are UTF-8, which a path need not be.
+std::string name_of(std::string_view path, uid_t user) {
+  std::string name;
+  for (const char letter : path) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte < 0x80) name += letter;
+    else name += fmt::format("\\x{:02X}", byte);
+  }
+  return fmt::format("{} of user {}", name, user);
+}
+
+}  // namespace
+
 Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> group, std::string_view path) {
   if (!options_.permitted) return fail(Error::denied, "task.user_plugins is off");
   if (!group) return fail(Error::denied, "the program did not come by a Unix socket, so the kernel does not say whose it is");
@@ -19,7 +34,7 @@ Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> grou
     return fail(Error::denied, "user {} has {} plug-ins of its own here, which is the limit (task.user_plugins_max)", user, own);
   auto made = std::make_shared<plugin::PluginOptions>();
   made->path = path;
-  made->name = fmt::format("{} of user {}", path, user);
+  made->name = name_of(path, user);
   made->own = true;
   made->user = user;
   made->group = *group;

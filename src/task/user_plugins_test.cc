@@ -30,6 +30,7 @@ TEST(UserPlugins, OneUsersProgramsShareThemWithinTheirLimit) {
   EXPECT_EQ((*first)->deadline_ns, 7);
   EXPECT_TRUE((*first)->own);
   EXPECT_EQ((*second)->name, "/b.so of user 1000");
+  EXPECT_EQ((*plugins.find(1003, 100, "/\xC3\xA4\xFF.so"))->name, "/\\xC3\\xA4\\xFF.so of user 1003");
   EXPECT_NE(plugins.find(1000, 100, "/c.so").error().message.find("task.user_plugins_max"), std::string::npos);
   EXPECT_NE(plugins.find(1002, 100, "/b\n.so").error().message.find("control characters"), std::string::npos);
   const auto others = plugins.find(1001, 100, "/a.so");

@@ -237,6 +237,16 @@ def test_tasks_are_given_as_they_end(tmp_path: Path) -> None:
             tasks.next()
 
 
+@pytest.mark.skipif(not (BUILT.parent / "tasks_program").exists(), reason="the program is not built")
+def test_tasks_are_given_to_a_program_in_cpp_as_they_end(tmp_path: Path) -> None:
+    with started(tmp_path, workers=2):
+        done = subprocess.run(
+            [BUILT.parent / "tasks_program", f"unix:{tmp_path}/agent.sock"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_task_is_given_when_its_agent_dies(tmp_path: Path) -> None:
     with started(tmp_path) as running, offpath.connect(f"unix:{tmp_path}/agent.sock") as session:
         with session.tasks() as tasks:
