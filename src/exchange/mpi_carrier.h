@@ -37,8 +37,8 @@ class MpiWorld {
   [[nodiscard]] std::size_t size() const;
   // All ranks' names ("rank3") and hosts; those that share memory (MPI_Comm_split_type) are of one host.
   [[nodiscard]] std::vector<Place> places() const;
-  // All wait for all, doing `meanwhile` until everybody has come.
-  void barrier(const std::function<void()>& meanwhile) const;
+  // All wait for all, and do `meanwhile` until everybody has come.
+  void barrier(const std::function<void()>& meanwhile = [] {}) const;
   // Of all ranks' numbers; all wait for all.
   [[nodiscard]] double largest(double mine) const;
 

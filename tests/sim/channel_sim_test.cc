@@ -6,12 +6,10 @@
 //   - a batch that was not stored was reported with an error, or its channel was
 //   - nobody waits beyond a deadline, nobody's credit or memory is lost: at the end the agent holds nothing
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 300)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "frame/layout.h"
@@ -20,6 +18,7 @@
 #include "mover/body_compressor_undone.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
+#include "tests/sim/seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -323,20 +322,11 @@ class World {
   std::vector<Program> programs_;
 };
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 TEST(ChannelSimulation, NothingIsLostOrWrongUnderSeededFaults) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t count = only != nullptr ? 1 : number_from("OFFPATH_SIM_SEEDS", 300);
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  each_seed(300, [](std::uint64_t seed) {
     World world(seed);
-    if (!HasFailure()) world.run();
-    ASSERT_FALSE(HasFailure()) << "seed " << seed << "; again with: ./dev sim --seed " << seed;
-  }
+    if (!testing::Test::HasFailure()) world.run();
+  });
 }
 
 }  // namespace

@@ -8,14 +8,13 @@
 //   - no view has a member of which its record says another, and ages are never negative
 //   - when faults are over, all views are complete, all name the same leader, and grants flow again, within a bounded time
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 40)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
 
 #include "exchange/loopback_members.h"
+#include "link/seeded_random.h"
+#include "seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -23,13 +22,6 @@ namespace {
 using namespace exchange;
 
 constexpr std::uint64_t total = 1000;
-
-struct World {
-  explicit World(std::uint64_t seed) : random(seed) {}
-  std::mt19937_64 random;
-  std::uint64_t below(std::uint64_t n) { return random() % n; }
-  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random) < p; }
-};
 
 std::vector<std::byte> record_of(MemberIndex member) {
   std::vector<std::byte> record(8 + member % 5 * 16, std::byte{0x5A});
@@ -60,7 +52,7 @@ void check_view(const View& view, std::size_t members) {
   }
 }
 
-void wish(LoopbackMembers& members, World& world) {
+void wish(LoopbackMembers& members, link::SeededRandom& world) {
   // Everybody would give out more than there is.
   for (MemberIndex leader = 0; leader < members.size(); ++leader) {
     if (!members[leader].exchange || members[leader].exchange->grants() == nullptr) continue;
@@ -151,7 +143,7 @@ class ExchangeSim {
         return;
       }
       case 6: {
-        const std::uint64_t sides = world_.random();
+        const std::uint64_t sides = world_.next();
         members_->fabric().set_cut([sides](MemberIndex from, MemberIndex to) { return (sides >> from % 61 & 1) != (sides >> to % 61 & 1); });
         return;
       }
@@ -209,7 +201,7 @@ class ExchangeSim {
     }
   }
 
-  World world_;
+  link::SeededRandom world_;
   std::size_t count_ = 0;
   const char* shape_ = "";
   ExchangeOptions options_;
@@ -219,20 +211,8 @@ class ExchangeSim {
   std::vector<ViewPtr> newest_;  // that was checked, of each member
 };
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 TEST(ExchangeSim, ViewsAreNeverLateAndGrantsNeverTooMany) {
-  const std::uint64_t only = number_from("OFFPATH_SIM_SEED", 0);
-  const std::uint64_t seeds = only != 0 ? 1 : number_from("OFFPATH_SIM_SEEDS", 40);
-  for (std::uint64_t i = 0; i < seeds; ++i) {
-    const std::uint64_t seed = only != 0 ? only : i + 1;
-    SCOPED_TRACE(fmt::format("seed {}: OFFPATH_SIM_SEED={} exchange_sim_test", seed, seed));
-    ExchangeSim(seed).run();
-    if (testing::Test::HasFailure()) return;
-  }
+  each_seed(40, [](std::uint64_t seed) { ExchangeSim(seed).run(); });
 }
 
 TEST(ExchangeSim, SixteenHundredMembersByTheTree) {

@@ -8,12 +8,10 @@
 //   - while nothing but deaths happens, nobody else is called dead
 //   - when faults are over, all who live agree on the same table, and call each other alive, within a bounded time
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 40; the large worlds are besides)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <queue>
@@ -22,6 +20,7 @@
 
 #include "group/membership.h"
 #include "link/seeded_random.h"
+#include "seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -280,20 +279,6 @@ void die_in_time(std::uint64_t seed, std::size_t members) {
   world.run_for(dead_after_ns);
   ASSERT_EQ(world.disagreement(), "") << "dead_after has passed";
   ASSERT_TRUE(world.called_dead().empty()) << *world.called_dead().begin() << " lives";
-}
-
-template <class Run>
-void each_seed(std::uint64_t count, const Run& run) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  const char* many = std::getenv("OFFPATH_SIM_SEEDS");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  if (only != nullptr) count = 1;
-  else if (many != nullptr) count = std::strtoull(many, nullptr, 10);
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    run(seed);
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed
-                                              << " ./dev exec group_sim_test";
-  }
 }
 
 TEST(GroupSimulation, AllWhoLiveAgreeWhenFaultsAreOver) {

@@ -3,14 +3,13 @@
 // Programs on two agents fill these with objects for the other one: all are stored, since an eighth of each memory is for what comes
 // from members. And rows that have to move to members without room for them: they have arrived when there is room.
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 10)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
+#include "tests/sim/seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -96,21 +95,8 @@ class World {
   std::vector<Program> programs;
 };
 
-template <class Run>
-void for_seeds(const Run& run) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  const char* many = std::getenv("OFFPATH_SIM_SEEDS");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t count = only != nullptr ? 1 : many != nullptr ? std::strtoull(many, nullptr, 10) : 10;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    run(seed);
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed
-                                              << " ./dev exec pool_memory_sim_test";
-  }
-}
-
 TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOther) {
-  for_seeds([](std::uint64_t seed) {
+  each_seed(10, [](std::uint64_t seed) {
     World world(seed, 2);
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     // The pool takes one object at a time on each member, so programs soon fill both with what is to go to the other one. Of one
@@ -153,7 +139,7 @@ TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOth
 }
 
 TEST(PoolMemorySimulation, RowsThatFindNoRoomAtTheirNewOwnersArriveWhenThereIsRoom) {
-  for_seeds([](std::uint64_t seed) {
+  each_seed(10, [](std::uint64_t seed) {
     World world(seed, 3);
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     // Each member has room for two thirds of the copies and a little more: with one member gone, not for all of them.

@@ -9,11 +9,9 @@
 // Half of the worlds have disks that fail now and then, and the pool is durable: there any member may die at any time between two
 // puts, and its rows are found when it is back.
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 60)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -22,6 +20,7 @@
 #include "pool/memory_store.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
+#include "tests/sim/seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -330,15 +329,10 @@ class World {
 };
 
 TEST(PoolSimulation, WhatWasStoredIsFoundWhoeverDies) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  const char* many = std::getenv("OFFPATH_SIM_SEEDS");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t count = only != nullptr ? 1 : many != nullptr ? std::strtoull(many, nullptr, 10) : 60;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  each_seed(60, [](std::uint64_t seed) {
     World world(seed, 2 + seed % 5);
-    if (!HasFailure()) world.run(40);
-    ASSERT_FALSE(HasFailure()) << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed << " ./dev exec pool_sim_test";
-  }
+    if (!testing::Test::HasFailure()) world.run(40);
+  });
 }
 
 }  // namespace

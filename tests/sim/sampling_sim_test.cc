@@ -7,13 +7,13 @@
 //   - nothing waits without a deadline, and when all is well again every host is heard of
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
 
 #include "exchange/sampling.h"
 #include "exchange/test_host.h"
+#include "seeds.h"
 
 namespace offpath::exchange {
 namespace {
@@ -112,7 +112,6 @@ struct World {
 };
 
 void run(std::uint64_t seed) {
-  SCOPED_TRACE(fmt::format("seed {}: OFFPATH_SIM_SEED={} tests/sampling_sim_test", seed, seed));
   World world(seed);
   auto& random = world.network.random();
   for (int phase = 0; phase < 20; ++phase) {
@@ -148,11 +147,7 @@ void run(std::uint64_t seed) {
   EXPECT_LE(world.sampling.clock().bound_ns(world.now), 100 * microsecond_ns);
 }
 
-TEST(SamplingSim, SamplesGetThroughUnderFaults) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  if (only != nullptr) return run(std::strtoull(only, nullptr, 10));
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) run(seed);
-}
+TEST(SamplingSim, SamplesGetThroughUnderFaults) { sim::each_seed(40, run); }
 
 TEST(SamplingSim, AClockSetByAnHourCostsNoSampleAndNoWrongAge) {
   World world(1);

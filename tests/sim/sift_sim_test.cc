@@ -15,12 +15,10 @@
 // is slow, is full for a while, fails although it has stored, does not get to removing what is to be removed, and cannot be read for a
 // moment. Every row whose put was answered is there exactly once; one whose put was not, at most once.
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 150)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -29,6 +27,7 @@
 #include "sift/particles.h"
 #include "sift/sift.h"
 #include "sift/track_reader.h"
+#include "seeds.h"
 
 namespace offpath::sift {
 namespace {
@@ -543,26 +542,15 @@ class World {
   std::set<std::size_t> killed_;
 };
 
-std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 void run_worlds(Kills kills, std::uint64_t worlds) {
-  const std::uint64_t only = number_of("OFFPATH_SIM_SEED", 0);
-  const std::uint64_t first = only != 0 ? only : 1, count = only != 0 ? 1 : number_of("OFFPATH_SIM_SEEDS", worlds);
   std::uint64_t repeated = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  const bool all = sim::each_seed(worlds, [&](std::uint64_t seed) {
     World world(seed, kills);
     world.run();
     repeated += world.repeated();
-    if (::testing::Test::HasFailure()) {
-      FAIL() << "world " << seed << " (" << world.describe() << "); again: OFFPATH_SIM_SEED=" << seed << " sift_sim_test --gtest_filter="
-             << ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() << '.'
-             << ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    }
-  }
-  if (only == 0 && count > 20) { EXPECT_GT(repeated, 0u) << "no piece was ever offered twice: the faults are not there"; }
+    if (::testing::Test::HasFailure()) ADD_FAILURE() << "the world: " << world.describe();
+  });
+  if (all) { EXPECT_GT(repeated, 0u) << "no piece was ever offered twice: the faults are not there"; }
 }
 
 TEST(SiftSim, EveryRowIsInTheTracksOnce) { run_worlds(Kills::none, 150); }

@@ -8,18 +8,17 @@
 //   - tasks of a lane ran in their order
 //   - at the end, with all programs gone, the agent holds nothing
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 100)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "link/fault_link.h"
 #include "tests/sim/sim_agent.h"
+#include "tests/sim/seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -358,14 +357,7 @@ class World {
 };
 
 TEST(TaskSimulation, WhatIsPushedIsWhatWasNamedWhateverHappens) {
-  const char* only = std::getenv("OFFPATH_SIM_SEED");
-  const char* many = std::getenv("OFFPATH_SIM_SEEDS");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t count = only != nullptr ? 1 : many != nullptr ? std::strtoull(many, nullptr, 10) : 100;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    World(seed).run();
-    ASSERT_FALSE(HasFailure()) << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed << " ./dev exec task_sim_test";
-  }
+  each_seed(100, [](std::uint64_t seed) { World(seed).run(); });
 }
 
 }  // namespace

@@ -5,16 +5,16 @@
 //   - what was not aborted ends without an error, within a bounded time
 //   - nothing is left of it: no flow, no timer, nothing that still wants to be sent
 //
-//   OFFPATH_SIM_SEEDS=N     how many seeds (default 60)
-//   OFFPATH_SIM_SEED=K      only this one
+// Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <set>
 
+#include "link/seeded_random.h"
 #include "tcp/frame_writer.h"
 #include "tcp/test_network.h"
+#include "seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -23,12 +23,9 @@ using namespace tcp;
 
 constexpr std::uint16_t port = 80;
 
-struct World {
-  explicit World(std::uint64_t seed) : random(seed) {}
-  std::mt19937_64 random;
-  std::uint64_t below(std::uint64_t n) { return random() % n; }
-  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random) < p; }
-  std::uint64_t size_up_to(unsigned bits) { return 1 + random() % (1ull << (1 + random() % bits)); }
+struct World : link::SeededRandom {
+  using link::SeededRandom::SeededRandom;
+  std::uint64_t size_up_to(unsigned bits) { return 1 + below(1ull << (1 + below(bits))); }
 
   Impairments impairments() {
     Impairments bad;
@@ -59,7 +56,6 @@ struct Tried {
 };
 
 void run_world(std::uint64_t seed, Tried& tried) {
-  SCOPED_TRACE(fmt::format("again: OFFPATH_SIM_SEED={} tcp_sim_test", seed));
   World world(seed);
   TestNetworkOptions options;
   options.seed = seed;
@@ -111,13 +107,8 @@ void run_world(std::uint64_t seed, Tried& tried) {
 }
 
 TEST(TcpSim, EveryByteArrivesOverABadNetwork) {
-  std::uint64_t seeds = 60, only = 0;
-  if (const char* text = std::getenv("OFFPATH_SIM_SEEDS")) seeds = std::strtoull(text, nullptr, 10);
-  if (const char* text = std::getenv("OFFPATH_SIM_SEED")) only = std::strtoull(text, nullptr, 10);
   Tried tried;
-  if (only != 0) return run_world(only, tried);
-  for (std::uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) run_world(seed, tried);
-  if (seeds < 60) return;
+  if (!each_seed(60, [&](std::uint64_t seed) { run_world(seed, tried); })) return;
   EXPECT_GT(tried.retransmitted, 0u);
   EXPECT_GT(tried.timeouts, 0u);
   EXPECT_GT(tried.repairs, 0u);
@@ -169,6 +160,12 @@ class Liar {
  private:
   TestNetwork& network_;
 };
+
+TestNetworkOptions a_millisecond_away() {
+  TestNetworkOptions options;
+  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
+  return options;
+}
 
 struct Attacked {
   TestNetwork network;
@@ -226,9 +223,7 @@ TEST(TcpSim, CookiesThatNobodyWasGivenOpenNothing) {
 
 // Somebody who knows the four numbers, and neither sequence number.
 TEST(TcpSim, GuessesEndNothingAndChangeNothing) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
-  Attacked world(options);
+  Attacked world(a_millisecond_away());
   Liar liar(world.network);
   world.network.run(20 * millisecond_ns);
   const FlowKey key = world.network.ends[1].stack->flow(world.network.ends[1].owner.flows.begin()->second.id)->key;
@@ -249,9 +244,7 @@ TEST(TcpSim, GuessesEndNothingAndChangeNothing) {
 
 // Whoever sees the flow can say something within its window: a RST there is asked about, not believed (RFC 5961).
 TEST(TcpSim, AResetWithinTheWindowIsNotBelieved) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
-  Attacked world(options);
+  Attacked world(a_millisecond_away());
   Liar liar(world.network);
   world.network.run(20 * millisecond_ns);
   const FlowId id = world.network.ends[1].owner.flows.begin()->second.id;
@@ -267,9 +260,7 @@ TEST(TcpSim, AResetWithinTheWindowIsNotBelieved) {
 }
 
 TEST(TcpSim, AnyFrameIsTakenOrDroppedUnderAReason) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = millisecond_ns;
-  Attacked world(options);
+  Attacked world(a_millisecond_away());
   world.network.run(20 * millisecond_ns);
   std::mt19937 random(4);
   auto& stack = *world.network.ends[1].stack;

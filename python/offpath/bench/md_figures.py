@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .figures import lines_of, new_figure, save
 from .report import Report, Series
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS = {"none": "#4477aa", "force": "#ee6677", "list": "#228833"}
 PHASES = ("force", "neighbour", "sort", "communicate", "integrate")
@@ -91,47 +96,47 @@ def draw_divergence(report: Report, out: Path) -> Path | None:
 
 def draw_model(report: Report, out: Path) -> Path | None:
     """Figure 14: measured (full lines) and predicted (dashed), a panel for each number of atoms."""
-    lines = lines_of(report, "md_fig14")
-    if not lines:
-        return None
-    sizes = list(dict.fromkeys(line.name.partition("/")[0] for line in lines))
-    figure, axes = new_figure(1, len(sizes), 5)
-    for panel, size in zip(axes[0], sizes, strict=True):
-        for line in lines:
-            atoms, mode, kind = line.name.split("/")
-            if atoms == size:
-                style = "--" if kind == "predicted" else "-"
-                panel.plot(
-                    line.x, line.y, style, marker="o", markersize=4, color=COLOURS[mode], label=f"{mode}, {kind}"
-                )
-        panel.set(xlabel="steps between lists", ylabel="ms a step", ylim=(0, None), title=f"{size} atoms")
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize="small")
-    return save(figure, out, "fig14_model")
+    figure = panels_of_sizes(
+        lines_of(report, "md_fig14"),
+        colour=lambda of: COLOURS[of.partition("/")[0]],
+        style=lambda of: "--" if of.endswith("/predicted") else "-",
+        xlabel="steps between lists",
+        ylabel="ms a step",
+    )
+    return save(figure, out, "fig14_model") if figure else None
 
 
 def draw_other_agents(report: Report, out: Path) -> Path | None:
     """Figure 15: agents with other cores, lists at every step."""
-    lines = lines_of(report, "md_fig15")
+    figure = panels_of_sizes(
+        lines_of(report, "md_fig15"),
+        colour=lambda of: COLOURS[of.partition(",")[0]],
+        style=lambda of: {"1": "-", "0.5": "--", "0.25": ":"}[of.rpartition(" ")[2]],
+        xlabel="agent's cores",
+        ylabel="ms a step, predicted, lists at every step",
+    )
+    if figure is None:
+        return None
+    for panel in figure.axes:
+        panel.set_xscale("log", base=2)
+    return save(figure, out, "fig15_other_agents")
+
+
+def panels_of_sizes(
+    lines: list[Series], colour: Callable[[str], str], style: Callable[[str], str], xlabel: str, ylabel: str
+) -> Figure | None:
+    """A panel for each number of atoms: of lines named "ATOMS/WHAT", ``colour`` and ``style`` are those of WHAT."""
     if not lines:
         return None
     sizes = list(dict.fromkeys(line.name.partition("/")[0] for line in lines))
     figure, axes = new_figure(1, len(sizes), 5)
     for panel, size in zip(axes[0], sizes, strict=True):
         for line in lines:
-            atoms, _, what = line.name.partition("/")
+            atoms, _, of = line.name.partition("/")
             if atoms == size:
-                style = {"1": "-", "0.5": "--", "0.25": ":"}[what.rpartition(" ")[2]]
-                panel.plot(
-                    line.x, line.y, style, marker="o", markersize=4, color=COLOURS[what.partition(",")[0]], label=what
-                )
-        panel.set_xscale("log", base=2)
-        panel.set(
-            xlabel="agent's cores",
-            ylabel="ms a step, predicted",
-            ylim=(0, None),
-            title=f"{size} atoms, lists at every step",
-        )
+                label = of.replace("/", ", ")
+                panel.plot(line.x, line.y, style(of), marker="o", markersize=4, color=colour(of), label=label)
+        panel.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None), title=f"{size} atoms")
         panel.grid(alpha=0.3)
         panel.legend(fontsize="small")
-    return save(figure, out, "fig15_other_agents")
+    return figure
