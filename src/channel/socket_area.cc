@@ -1,0 +1,254 @@
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "channel/socket_cells.h"
+
+namespace offpath::channel {
+
+using wire::TcpAreaLayout;
+using wire::TcpError;
+using wire::TcpNews;
+using wire::TcpWish;
+using wire::TcpWishKind;
+namespace news = wire::tcp_news;
+
+namespace {
+
+std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
+}
+
+constexpr std::uint64_t wishes_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, wishes);
+constexpr std::uint64_t news_taken_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, news_taken);
+constexpr std::uint64_t asleep_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, asleep);
+constexpr std::uint64_t wishes_taken_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, wishes_taken);
+constexpr std::uint64_t agent_asleep_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, asleep);
+constexpr std::uint64_t news_word = TcpAreaLayout::news_line + offsetof(wire::TcpNewsLine, news);
+
+}  // namespace
+
+// ---- memory
+
+namespace {
+constexpr std::uint64_t cell_bytes = 128;
+[[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
+[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout) noexcept { return align_up(cells_at(layout) + layout.flows * cell_bytes, page_bytes); }
+}  // namespace
+
+TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
+  TcpAreaLayout layout;
+  layout.flows = options.flows;
+  layout.bytes = rings_at(layout) + 2ull * options.flows * options.ring_bytes;
+  return layout;
+}
+
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake)
+    : memory_(memory), layout_(layout_of(options)), ring_bytes_(options.ring_bytes), wake_(std::move(wake)) {
+  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes);
+  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(ring_bytes_));
+  shared_ = new (memory_.data() + layout_.own()) Shared{};
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&shared_->lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  shared_->first_free = nobody;
+  for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
+}
+
+SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
+  return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
+}
+
+std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
+  return memory_.data() + rings_at(layout_) + (2ull * handle + (receives ? 1 : 0)) * ring_bytes_;
+}
+
+Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
+  const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
+  if (handle >= layout_.flows || cell(handle).is != wanted) return fail(Error::invalid, "handle {} is no {}", handle, listener ? "listener" : "connection");
+  return &cell(handle);
+}
+
+std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
+  const Handle handle = shared_->first_free;
+  if (handle == nobody) return std::nullopt;
+  shared_->first_free = cell(handle).next;
+  cell(handle) = Cell();
+  cell(handle).allowed = ring_bytes_;
+  cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
+  return handle;
+}
+
+void SocketArea::free_handle(Handle handle) noexcept {
+  cell(handle) = Cell();
+  cell(handle).next = std::exchange(shared_->first_free, handle);
+}
+
+// ---- wishes
+
+bool SocketArea::room() const noexcept {
+  const bool there = shared_->wishes - word(memory_, wishes_taken_word).load(std::memory_order_acquire) < layout_.wish_slots;
+  if (!there) shared_->waits_for_room = true;
+  return there;
+}
+
+void SocketArea::post(const TcpWish& wish) noexcept {
+  std::memcpy(memory_.data() + TcpAreaLayout::wishes + shared_->wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
+  word(memory_, wishes_word).store(++shared_->wishes, std::memory_order_release);
+}
+
+void SocketArea::tell_agent() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (word(memory_, agent_asleep_word).load(std::memory_order_relaxed) == 0) return;
+  word(memory_, agent_asleep_word).store(0, std::memory_order_relaxed);
+  wake_();
+}
+
+void SocketArea::name_rings(Handle handle, TcpWish& wish) const noexcept {
+  wish.handle = handle;
+  wish.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
+  wish.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
+  wish.send_bytes = wish.receive_bytes = ring_bytes_;
+}
+
+void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
+  Cell& owing = cell(handle);
+  if (owing.owed == 0) ++shared_->owing;
+  owing.owed |= what;
+  if (settle(handle)) --shared_->owing;
+}
+
+// True: it owes nothing any more.
+bool SocketArea::settle(Handle handle) noexcept {
+  Cell& owing = cell(handle);
+  constexpr struct {
+    Owed owed;
+    TcpWishKind kind;
+  } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort}};
+  for (const auto& each : order) {
+    if ((owing.owed & each.owed) == 0) continue;
+    if (!room()) return false;
+    TcpWish wish{};
+    wish.kind = each.kind;
+    wish.handle = handle;
+    if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + ring_bytes_;
+    post(wish);
+    owing.owed &= static_cast<std::uint8_t>(~each.owed);
+  }
+  return true;
+}
+
+void SocketArea::settle() noexcept {
+  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room(); ++handle)
+    if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
+  for (Handle handle = 0; shared_->lacking > 0 && handle < layout_.flows && shared_->first_free != nobody && room(); ++handle)
+    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks) fill_seats(handle);
+}
+
+void SocketArea::fill_seats(Handle handle) noexcept {
+  Cell& listener = cell(handle);
+  while (!listener.gone && listener.seated < listener.backlog && room()) {
+    const auto seat = take_handle();
+    if (!seat) break;
+    cell(*seat).is = Cell::Is::seat;
+    cell(*seat).listener = handle;
+    cell(*seat).serial = listener.serial;
+    TcpWish wish{};
+    wish.kind = TcpWishKind::seat;
+    wish.listener = handle;
+    name_rings(*seat, wish);
+    post(wish);
+    ++listener.seated;
+  }
+  const bool lacks = !listener.gone && listener.seated < listener.backlog;
+  shared_->lacking += static_cast<std::uint32_t>(lacks) - static_cast<std::uint32_t>(listener.lacks);
+  listener.lacks = lacks;
+}
+
+// ---- news
+
+bool SocketArea::is_seat_of(const Cell& seat, const Cell& listener) noexcept {
+  return listener.is == Cell::Is::listener && listener.serial == seat.serial;
+}
+
+void SocketArea::take(const TcpNews& told) noexcept {
+  if (told.handle >= layout_.flows) return;
+  Cell& about = cell(told.handle);
+  if (about.is == Cell::Is::free) return;
+  about.told |= told.what;
+  if (told.error != TcpError::none) about.error = told.error;
+  if ((told.what & (news::connected | news::accepted | news::listening)) != 0) {
+    about.port = told.port;
+    about.local_address = told.local_address;
+    about.remote_address = told.remote_address;
+    about.remote_port = told.remote_port;
+  }
+  if ((told.what & news::accepted) != 0 && about.is == Cell::Is::seat) {
+    about.is = Cell::Is::flow;
+    about.next = nobody;
+    Cell& listener = cell(about.listener);
+    if (!is_seat_of(about, listener)) {  // it was closed meanwhile
+      end(told.handle, true);
+    } else if (listener.first_waiting == nobody) {
+      listener.first_waiting = listener.last_waiting = told.handle;
+    } else {
+      cell(listener.last_waiting).next = told.handle;
+      listener.last_waiting = told.handle;
+    }
+  }
+  about.received = std::clamp(told.received, about.received, about.read + ring_bytes_);
+  about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
+  if ((told.what & news::gone) == 0) return;
+  about.gone = true;
+  if (about.owed != 0) --shared_->owing;
+  about.owed = 0;
+  if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
+    Cell& listener = cell(about.listener);
+    --listener.seated;
+    if (!listener.lacks) ++shared_->lacking;
+    listener.lacks = true;
+  }
+  if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
+}
+
+bool SocketArea::take_all() noexcept {
+  const std::uint64_t posted = word(memory_, news_word).load(std::memory_order_acquire);
+  if (posted == shared_->news_taken) return false;
+  while (shared_->news_taken != posted) {
+    TcpNews told;
+    std::memcpy(&told, memory_.data() + layout_.news() + shared_->news_taken % layout_.news_slots * TcpAreaLayout::slot_bytes, sizeof told);
+    take(told);
+    ++shared_->news_taken;
+  }
+  word(memory_, news_taken_word).store(shared_->news_taken, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (word(memory_, agent_asleep_word).load(std::memory_order_relaxed) == 2) tell_agent();
+  return true;
+}
+
+bool SocketArea::take_in() {
+  const Lock lock(*shared_);
+  const bool told = take_all();
+  const std::uint64_t before = shared_->wishes;
+  if (shared_->owing > 0 || shared_->lacking > 0) settle();
+  if (shared_->wishes != before) tell_agent();
+  return told;
+}
+
+bool SocketArea::fall_asleep() {
+  const Lock lock(*shared_);
+  word(memory_, asleep_word).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool room_came = std::exchange(shared_->waits_for_room, false) && room();
+  if (word(memory_, news_word).load(std::memory_order_acquire) == shared_->news_taken && !room_came) return true;
+  word(memory_, asleep_word).store(0, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace offpath::channel

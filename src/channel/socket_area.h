@@ -1,0 +1,93 @@
+// The program's end of its TCP connections: handles, what they stand for, and the two rings (wire/tcp_area.h). All of it lies in the
+// area, behind the rings, under a lock that processes share: whoever inherits the mapping by a fork goes on with it. Nothing blocks.
+//
+// A call is a lock, a few stores and a look at whether the agent sleeps. Payload goes straight into the flow's ring, and out of it.
+// What the agent tells is taken in by whoever looks, for all. A process that is killed within a call leaves at worst the flow it was
+// at as it was before.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/tcp_area.h"
+
+namespace offpath::channel {
+
+struct SocketOptions {
+  std::uint32_t flows = 1024;
+  std::uint32_t ring_bytes = 256 << 10;  // of a flow, each way; a power of two. Memory is taken as it is used
+};
+
+class SocketArea {
+ public:
+  using Handle = std::uint32_t;
+  struct Endpoint {
+    std::uint32_t address;  // 10.0.0.1 is 0x0a000001
+    std::uint16_t port;
+  };
+  // What can be done without would_block, and what a flow is.
+  struct Look {
+    bool connected, readable, writable;  // at the end, and after a failure, both can be done: they tell
+    bool finished;                       // the peer has said all
+    bool closed;                         // both have, or there is an error: nothing comes or goes any more
+    wire::TcpError error;
+    Endpoint local, remote;
+    std::uint64_t unread, unacknowledged;
+  };
+
+  [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
+  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping agent look.
+  SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake);
+  SocketArea(const SocketArea&) = delete;
+  SocketArea& operator=(const SocketArea&) = delete;
+
+  // Whether it was granted is told by look(). `flags`: wire::tcp_no_delay, tcp_keepalive.
+  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
+  [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
+  // These return would_block where they would have to wait.
+  [[nodiscard]] Result<Handle> accept(Handle listener);
+  [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);           // how many were taken
+  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, bool peek = false);  // 0: the peer has said all
+  [[nodiscard]] Status finish(Handle flow);                                  // says that this was all
+  void close(Handle handle);  // what was sent goes out still; the handle means nothing any more
+  void abort(Handle flow);
+  [[nodiscard]] Result<Look> look(Handle handle);
+
+  // Takes in what the agent tells; true if it told something.
+  bool take_in();
+  // Before a sleep until the agent wakes this program. False: there is something already.
+  [[nodiscard]] bool fall_asleep();
+
+ private:
+  struct Shared;
+  struct Cell;
+  class Lock;
+
+  [[nodiscard]] Cell& cell(Handle handle) const noexcept;
+  [[nodiscard]] Result<Cell*> find(Handle handle, bool listener = false) const;
+  [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
+  [[nodiscard]] std::optional<Handle> take_handle() noexcept;
+  void free_handle(Handle handle) noexcept;
+  void name_rings(Handle handle, wire::TcpWish& wish) const noexcept;
+  [[nodiscard]] bool room() const noexcept;
+  void post(const wire::TcpWish& wish) noexcept;
+  void owe(Handle handle, std::uint8_t what) noexcept;
+  void settle() noexcept;
+  bool settle(Handle handle) noexcept;
+  void fill_seats(Handle listener) noexcept;
+  [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
+  void take(const wire::TcpNews& news) noexcept;
+  bool take_all() noexcept;
+  void end(Handle handle, bool abort) noexcept;
+  void tell_agent() noexcept;
+
+  MutableBytes memory_;
+  wire::TcpAreaLayout layout_;
+  std::uint32_t ring_bytes_;
+  std::function<void()> wake_;
+  Shared* shared_;
+};
+
+}  // namespace offpath::channel

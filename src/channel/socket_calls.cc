@@ -1,0 +1,207 @@
+// What a program asks of its connections.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "channel/socket_cells.h"
+
+namespace offpath::channel {
+
+using wire::TcpError;
+using wire::TcpWish;
+using wire::TcpWishKind;
+namespace news = wire::tcp_news;
+
+namespace {
+
+tl::unexpected<Failure> failure_of(TcpError error) {
+  switch (error) {
+    case TcpError::refused: return fail(Error::peer_lost, "the connection was refused");
+    case TcpError::reset: return fail(Error::peer_lost, "the connection was reset by its peer");
+    case TcpError::timed_out: return fail(Error::timeout, "the connection timed out");
+    case TcpError::unreachable: return fail(Error::peer_lost, "the peer cannot be reached");
+    case TcpError::address_in_use: return fail(Error::exists, "the address is in use");
+    case TcpError::no_room: return fail(Error::no_space, "the agent has no room for a connection");
+    case TcpError::denied: return fail(Error::denied, "ports below 1024 are for root and the agent's own user");
+    case TcpError::none: break;
+  }
+  return fail(Error::closed, "the connection is closed");
+}
+
+// Copies out of a ring, or into it.
+template <class Copy>
+void by_pieces(std::uint64_t position, std::size_t bytes, std::uint32_t ring_bytes, const Copy& copy) {
+  const std::size_t at = position & (ring_bytes - 1), first = std::min<std::size_t>(bytes, ring_bytes - at);
+  copy(at, 0, first);
+  if (first < bytes) copy(0, first, bytes - first);
+}
+
+}  // namespace
+
+Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
+  const Lock lock(*shared_);
+  if (port == 0) return fail(Error::invalid, "a listener wants a port");
+  if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle();
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
+  Cell& listener = cell(*handle);
+  listener.is = Cell::Is::listener;
+  listener.port = port;
+  listener.serial = ++shared_->listeners;
+  listener.backlog = std::clamp(backlog, 1u, layout_.flows);
+  TcpWish wish{};
+  wish.kind = TcpWishKind::listen;
+  wish.handle = *handle;
+  wish.port = port;
+  wish.flags = flags;
+  wish.receive_bytes = ring_bytes_;
+  post(wish);
+  fill_seats(*handle);
+  tell_agent();
+  return *handle;
+}
+
+Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
+  const Lock lock(*shared_);
+  if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle();
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
+  Cell& flow = cell(*handle);
+  flow.is = Cell::Is::flow;
+  flow.remote_address = remote.address;
+  flow.remote_port = remote.port;
+  TcpWish wish{};
+  wish.kind = TcpWishKind::connect;
+  wish.port = local_port;
+  wish.remote_address = remote.address;
+  wish.remote_port = remote.port;
+  wish.flags = flags;
+  name_rings(*handle, wish);
+  post(wish);
+  tell_agent();
+  return *handle;
+}
+
+Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
+  const Lock lock(*shared_);
+  take_all();
+  OFP_ASSIGN(Cell* const listener, find(handle, true));
+  if (listener->first_waiting == nobody) {
+    if ((listener->told & news::closed) != 0) return failure_of(listener->error);
+    return fail(Error::would_block, "nobody has connected");
+  }
+  const Handle flow = listener->first_waiting;
+  listener->first_waiting = std::exchange(cell(flow).next, nobody);
+  --listener->seated;
+  fill_seats(handle);
+  tell_agent();
+  return flow;
+}
+
+Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
+  const Lock lock(*shared_);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->offered - flow->acknowledged == ring_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
+  if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+  if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
+  if ((flow->told & (news::connected | news::accepted)) == 0) return fail(Error::would_block, "the connection is not there yet");
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), ring_bytes_ - (flow->offered - flow->acknowledged));
+  if (bytes.empty()) return 0;
+  if (taken == 0 || !room()) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+  std::byte* const to = ring(handle, false);
+  by_pieces(flow->offered, taken, ring_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
+  flow->offered += taken;
+  TcpWish wish{};
+  wish.kind = TcpWishKind::offer;
+  wish.handle = handle;
+  wish.position = flow->offered;
+  post(wish);
+  tell_agent();
+  return taken;
+}
+
+Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, bool peek) {
+  const Lock lock(*shared_);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->read == flow->received) take_all();
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - flow->read);
+  if (taken == 0 && !bytes.empty()) {
+    if ((flow->told & news::finished) != 0) return 0;
+    if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+    return fail(Error::would_block, "nothing has come");
+  }
+  const std::byte* const from = ring(handle, true);
+  by_pieces(flow->read, taken, ring_bytes_, [&](std::size_t at, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, from + at, length); });
+  if (peek) return taken;
+  flow->read += taken;
+  // The agent need not hear of every byte that was read: the peer has the rest of the window.
+  if (flow->read + ring_bytes_ - flow->allowed >= ring_bytes_ / 4) {
+    owe(handle, owed_allow);
+    tell_agent();
+  }
+  return taken;
+}
+
+Status SocketArea::finish(Handle handle) {
+  const Lock lock(*shared_);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->finishing || flow->gone) return {};
+  flow->finishing = true;
+  owe(handle, owed_finish);
+  tell_agent();
+  return {};
+}
+
+void SocketArea::close(Handle handle) {
+  const Lock lock(*shared_);
+  end(handle, false);
+  tell_agent();
+}
+
+void SocketArea::abort(Handle handle) {
+  const Lock lock(*shared_);
+  end(handle, true);
+  tell_agent();
+}
+
+void SocketArea::end(Handle handle, bool abort) noexcept {
+  if (handle >= layout_.flows) return;
+  Cell& ends = cell(handle);
+  if (ends.is != Cell::Is::flow && ends.is != Cell::Is::listener) return;
+  if (ends.is == Cell::Is::listener) {
+    if (ends.lacks) --shared_->lacking;
+    for (Handle flow = ends.first_waiting; flow != nobody;) {  // nobody will see them: their peers learn it
+      const Handle next = cell(flow).next;
+      end(flow, true);
+      flow = next;
+    }
+  }
+  ends.is = Cell::Is::ending;
+  if (ends.gone) return free_handle(handle);
+  // What has come and was not read is lost, which the peer has to know (RFC 1122, 4.2.2.13).
+  owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
+}
+
+Result<SocketArea::Look> SocketArea::look(Handle handle) {
+  const Lock lock(*shared_);
+  take_all();
+  if (handle >= layout_.flows || (cell(handle).is != Cell::Is::flow && cell(handle).is != Cell::Is::listener))
+    return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);
+  const Cell& at = cell(handle);
+  const bool closed = (at.told & news::closed) != 0;
+  Look look{};
+  look.connected = (at.told & (news::connected | news::accepted | news::listening)) != 0 && !closed;
+  look.closed = closed;
+  look.finished = (at.told & news::finished) != 0;
+  look.unread = at.received - at.read;
+  look.unacknowledged = at.offered - at.acknowledged;
+  look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
+  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < ring_bytes_);
+  look.error = at.error;
+  look.local = {at.local_address, at.port};
+  look.remote = {at.remote_address, at.remote_port};
+  return look;
+}
+
+}  // namespace offpath::channel

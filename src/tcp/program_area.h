@@ -1,0 +1,44 @@
+// The agent's view of a program's area (wire/tcp_area.h): wishes are copied out once and checked, news are written, and neither side
+// sleeps while the other has something for it. Needs the memory mapped.
+//
+// Whoever wants to sleep sets its word `asleep`, looks once more, and sleeps if there is nothing. Who has written something looks at
+// that word afterwards, and whoever finds it set clears it and wakes the other. A fence on each side orders the store before the look.
+// 2 instead of 1: room in the ring that one writes to is waited for as well.
+#pragma once
+
+#include "base/status.h"
+#include "wire/tcp_area.h"
+
+namespace offpath::tcp {
+
+class ProgramArea {
+ public:
+  explicit ProgramArea(const wire::TcpAreaLayout& layout) noexcept : layout_(layout) {}
+
+  // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or none: false.
+  [[nodiscard]] bool attach(MutableBytes memory) noexcept;
+  [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
+  [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
+
+  // True: there was one. What it says is the program's word yet.
+  [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
+  // False: there is no room.
+  [[nodiscard]] Result<bool> post(const wire::TcpNews& news);
+
+  // After a round: that the program sleeps and there is something for it. It is told once.
+  [[nodiscard]] bool wants_wake() noexcept;
+  // False: there are wishes, or, if `news_wait`, there is room for news.
+  [[nodiscard]] bool fall_asleep(bool news_wait) noexcept;
+  void wake_up() noexcept;
+
+ private:
+  [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
+  void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
+
+  wire::TcpAreaLayout layout_;
+  MutableBytes memory_;
+  std::uint64_t wishes_taken_ = 0, news_ = 0;
+  bool posted_ = false, took_ = false, asleep_ = false;
+};
+
+}  // namespace offpath::tcp

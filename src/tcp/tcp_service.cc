@@ -1,0 +1,229 @@
+#include "tcp/tcp_service.h"
+
+#include <cstring>
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpError;
+namespace news = wire::tcp_news;
+
+static_assert(news::connected == change::connected && news::received == change::received && news::finished == change::finished);
+static_assert(news::acknowledged == change::acknowledged && news::closed == change::closed && news::gone == change::gone);
+
+TcpError error_of(FlowError error) noexcept {
+  switch (error) {
+    case FlowError::none: return TcpError::none;
+    case FlowError::refused: return TcpError::refused;
+    case FlowError::reset: return TcpError::reset;
+    case FlowError::timed_out: return TcpError::timed_out;
+    case FlowError::unreachable: return TcpError::unreachable;
+  }
+  return TcpError::reset;
+}
+
+}  // namespace
+
+// ---- programs
+
+Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory) {
+  OFP_ASSERT(number < 1ull << 48);
+  const auto admit = [&]() -> Status {
+    OFP_TRY(wire::check_tcp_area(layout));
+    if (programs_.contains(number)) return fail(Error::exists, "this program has an area for its connections already");
+    if (programs_.size() >= limits_.programs_max)
+      return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)", programs_.size());
+    if (layout.flows > limits_.flows_of_program_max)
+      return fail(Error::too_large, "{} flows, a program may have {} (tcp.flows_of_program)", layout.flows, limits_.flows_of_program_max);
+    if (layout.bytes > limits_.bytes_of_program_max)
+      return fail(Error::too_large, "an area of {} bytes, a program may have {} (tcp.memory_of_program)", layout.bytes, limits_.bytes_of_program_max);
+    const MutableBytes mapped = memory();
+    if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
+    if (mapped.size() < layout.bytes) return fail(Error::invalid, "an area of {} bytes in a segment of {}", layout.bytes, mapped.size());
+    return {};
+  };
+  if (Status admitted = admit(); !admitted) {
+    ++counters_.programs_refused;
+    return admitted;
+  }
+  Program& program = programs_.try_emplace(number, number, layout, privileged, std::move(memory)).first->second;
+  OFP_ASSERT(program.area.attach(program.memory()));
+  return {};
+}
+
+TcpService::Program* TcpService::find(std::uint64_t number) noexcept {
+  const auto found = programs_.find(number);
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
+void TcpService::leave(Program& program, TimeNs now) {
+  for (Held& held : program.held) {
+    if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
+    if (held.is != Held::Is::flow) continue;
+    // Nothing that may have to be sent again is there any more.
+    const Flow* flow = stack_->flow(held.id);
+    if (flow != nullptr && flow->acknowledged == held.offered) stack_->release(held.id, now);
+    else stack_->abort(held.id, now);
+  }
+}
+
+void TcpService::close(std::uint64_t number, TimeNs now) {
+  Program* program = find(number);
+  if (program == nullptr) return;
+  leave(*program, now);
+  programs_.erase(number);
+}
+
+void TcpService::end(Program& program, Failure why) {
+  ++counters_.programs_ended;
+  to_end_.push_back(program.number);
+  ended_.push_back({program.number, std::move(why)});
+}
+
+void TcpService::finish_ended(TimeNs now) {
+  for (const std::uint64_t number : std::exchange(to_end_, {})) close(number, now);
+}
+
+void TcpService::attach(TimeNs now) {
+  for (auto& [number, program] : programs_) {
+    if (program.area.attach(program.memory())) program.area.wake_up();
+    else end(program, {Error::protocol, "the area of its connections was withdrawn while they were open"});
+  }
+  finish_ended(now);
+}
+
+bool TcpService::react(TimeNs now) {
+  bool worked = false;
+  for (auto& [number, program] : programs_) worked |= take_wishes(program, now);
+  finish_ended(now);
+  while (const auto what = stack_->next_change()) {
+    take_change(*what);
+    worked = true;
+  }
+  for (auto& [number, program] : programs_) {
+    worked |= write_news(program);
+    if (program.area.wants_wake()) wakes_.push_back(number);
+  }
+  finish_ended(now);
+  return worked;
+}
+
+bool TcpService::fall_asleep() {
+  bool all = ended_.empty() && wakes_.empty();
+  for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty());
+  if (all) return true;
+  for (auto& [number, program] : programs_) program.area.wake_up();
+  return false;
+}
+
+std::vector<TcpService::ProgramStatus> TcpService::programs() const {
+  std::vector<ProgramStatus> all;
+  for (const auto& [number, program] : programs_) {
+    ProgramStatus& status = all.emplace_back();
+    status = {number, program.area.layout().bytes, 0, 0, 0};
+    for (const Held& held : program.held) {
+      status.flows += held.is == Held::Is::flow;
+      status.listeners += held.is == Held::Is::listener;
+      status.seats += held.is == Held::Is::seat;
+    }
+  }
+  return all;
+}
+
+// ---- what the stack asks
+
+std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
+  Program* program = find(listener_tag >> 16);
+  if (program == nullptr) return std::nullopt;
+  Held& listener = program->held[listener_tag & 0xffff];
+  if (listener.seats.empty()) {
+    ++counters_.without_seat;
+    return std::nullopt;
+  }
+  const std::uint32_t handle = *listener.seats.begin();
+  listener.seats.erase(listener.seats.begin());
+  Held& held = program->held[handle];
+  held.is = Held::Is::flow;
+  held.id = flow;
+  held.key = key;
+  tell(*program, handle, news::accepted);
+  return tag_of(*program, handle);
+}
+
+Payload TcpService::payload(FlowId, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
+  Program* program = find(tag >> 16);
+  if (program == nullptr || program->area.memory().empty()) return {};
+  const Held& held = program->held[tag & 0xffff];
+  OFP_ASSERT(bytes <= held.send_bytes);
+  const Bytes ring = Bytes(program->area.memory()).subspan(held.send_at, held.send_bytes);
+  const std::size_t at = position & (held.send_bytes - 1), first = std::min<std::size_t>(bytes, ring.size() - at);
+  return {ring.subspan(at, first), ring.first(bytes - first)};
+}
+
+void TcpService::store(FlowId, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
+  Program* program = find(tag >> 16);
+  if (program == nullptr || program->area.memory().empty()) return;
+  const Held& held = program->held[tag & 0xffff];
+  OFP_ASSERT(bytes.size() <= held.receive_bytes);
+  const MutableBytes ring = program->area.memory().subspan(held.receive_at, held.receive_bytes);
+  const std::size_t at = position & (held.receive_bytes - 1), first = std::min(bytes.size(), ring.size() - at);
+  std::memcpy(ring.data() + at, bytes.data(), first);
+  if (first < bytes.size()) std::memcpy(ring.data(), bytes.data() + first, bytes.size() - first);
+  counters_.stored_bytes += bytes.size();
+}
+
+// ---- what the programs are told
+
+void TcpService::take_change(const FlowChange& change) {
+  Program* program = find(change.tag >> 16);
+  if (program == nullptr) return;  // it has ended, its flows are ending
+  const auto handle = static_cast<std::uint32_t>(change.tag & 0xffff);
+  Held& held = program->held[handle];
+  OFP_ASSERT(held.is == Held::Is::flow && held.id == change.flow);
+  held.received = change.received;
+  held.acknowledged = change.acknowledged;
+  tell(*program, handle, change.what, error_of(change.error));
+}
+
+void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news, TcpError error) {
+  Held& held = program.held[handle];
+  held.news |= news;
+  if (error != TcpError::none) held.error = error;
+  if (!held.listed) program.listed.push_back(handle);
+  held.listed = true;
+}
+
+bool TcpService::write_news(Program& program) {
+  bool worked = false;
+  while (!program.listed.empty()) {
+    const std::uint32_t handle = program.listed.front();
+    Held& held = program.held[handle];
+    wire::TcpNews told{};
+    told.what = held.news;
+    told.error = held.error;
+    told.port = held.key.local.port != 0 ? held.key.local.port : held.port;
+    told.handle = handle;
+    told.received = held.received;
+    told.acknowledged = held.acknowledged;
+    told.local_address = held.key.local.address.value;
+    told.remote_address = held.key.remote.address.value;
+    told.remote_port = held.key.remote.port;
+    told.listener = held.listener;
+    const auto posted = program.area.post(told);
+    if (!posted) {
+      end(program, posted.error());
+      return true;
+    }
+    if (!*posted) return worked;
+    ++counters_.news;
+    worked = true;
+    program.listed.pop_front();
+    held.listed = false;
+    held.news = 0;
+    if ((told.what & news::gone) != 0) held = Held();
+  }
+  return worked;
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,134 @@
+// Programs' connections: the owner of a stack's flows whose payload lies in programs' memory. A state machine: it is asked in rounds
+// and knows neither channels nor descriptors. Read wire/tcp_area.h first.
+//
+//   a round:   attach   the programs' memory as it is mapped now
+//              (the stack receives: payload goes into the programs' rings)
+//              react    wishes -> the stack; the stack's changes -> news
+//              (the stack sends: payload comes out of the programs' rings)
+//
+// Everything a program says is checked before it is used: handles, places of rings, positions. A program whose words make no sense is
+// ended, with its flows and no others.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tcp/program_area.h"
+#include "tcp/stack.h"
+
+namespace offpath::tcp {
+
+struct TcpServiceLimits {
+  std::uint32_t programs_max = 256;
+  std::uint32_t flows_of_program_max = 4096;              // handles
+  std::uint64_t bytes_of_program_max = 1ull << 30;  // of its area
+};
+
+struct TcpServiceCounters {
+  std::uint64_t wishes = 0, news = 0;
+  std::uint64_t stored_bytes = 0;     // into receive rings, repeats included
+  std::uint64_t without_seat = 0;     // connections of peers that had to wait for the program to make room
+  std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for what made no sense
+};
+
+class TcpService final : public Owner {
+ public:
+  // The program's area as it is mapped at the moment; empty: it was withdrawn.
+  using Memory = std::function<MutableBytes()>;
+
+  explicit TcpService(const TcpServiceLimits& limits) : limits_(limits) {}
+  // The stack is made with its owner, so it comes later; it outlives this.
+  void serve(Stack& stack) noexcept { stack_ = &stack; }
+
+  // `number` is the program's, never used again. Ports below 1024 are for the privileged.
+  [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory);
+  // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
+  void close(std::uint64_t number, TimeNs now);
+
+  void attach(TimeNs now);  // awake again, if it slept
+  bool react(TimeNs now);
+  // False: there is something to do. Afterwards a program that wishes something says so by whatever its wakes go over.
+  [[nodiscard]] bool fall_asleep();
+
+  struct Ended {
+    std::uint64_t program;
+    Failure why;
+  };
+  [[nodiscard]] std::vector<Ended> take_ended() noexcept { return std::exchange(ended_, {}); }
+  // Programs that sleep, and for which there is something.
+  [[nodiscard]] std::vector<std::uint64_t> take_wakes() noexcept { return std::exchange(wakes_, {}); }
+
+  [[nodiscard]] const TcpServiceCounters& counters() const noexcept { return counters_; }
+  struct ProgramStatus {
+    std::uint64_t number, bytes;
+    std::size_t flows, listeners, seats;
+  };
+  [[nodiscard]] std::vector<ProgramStatus> programs() const;
+
+  // ---- Owner
+  std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) override;
+  Payload payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) override;
+  void store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) override;
+
+ private:
+  // What a handle stands for. One that is free may still have news to be told.
+  struct Held {
+    enum class Is : std::uint8_t { free, listener, seat, flow } is = Is::free;
+    std::uint8_t news = 0;
+    wire::TcpError error = wire::TcpError::none;
+    bool listed = false;  // in Program::listed
+    std::uint16_t port = 0;
+    FlowId id{};
+    FlowKey key{};
+    std::uint32_t listener = 0;
+    std::uint32_t send_bytes = 0, receive_bytes = 0;
+    std::uint64_t send_at = 0, receive_at = 0;
+    std::uint64_t offered = 0, received = 0, acknowledged = 0;
+    std::set<std::uint32_t> seats{};  // of a listener
+  };
+  struct Program {
+    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, bool privileged_, Memory memory_)
+        : number(number_), area(layout), privileged(privileged_), memory(std::move(memory_)) {}
+    std::uint64_t number;
+    ProgramArea area;
+    bool privileged;
+    Memory memory;
+    std::vector<Held> held{};  // up to the highest handle that was used
+    std::deque<std::uint32_t> listed{};
+  };
+
+  [[nodiscard]] Program* find(std::uint64_t number) noexcept;
+  void end(Program& program, Failure why);
+  void finish_ended(TimeNs now);
+  void leave(Program& program, TimeNs now);
+
+  // tcp_wishes.cc
+  bool take_wishes(Program& program, TimeNs now);
+  [[nodiscard]] Status take(Program& program, const wire::TcpWish& wish, TimeNs now);
+  [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpWish& wish) const;
+  [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpWish& wish);
+  [[nodiscard]] Status seat(Program& program, Held& held, const wire::TcpWish& wish);
+  [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpWish& wish, TimeNs now);
+  [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
+  void stop(Program& program, std::uint32_t handle);
+  void give_back(Program& program, std::uint32_t handle);
+
+  void take_change(const FlowChange& change);
+  void tell(Program& program, std::uint32_t handle, std::uint8_t news, wire::TcpError error = wire::TcpError::none);
+  bool write_news(Program& program);
+
+  [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept { return program.number << 16 | handle; }
+
+  TcpServiceLimits limits_;
+  Stack* stack_ = nullptr;
+  std::map<std::uint64_t, Program> programs_;
+  std::vector<Ended> ended_;
+  std::vector<std::uint64_t> to_end_;  // in this round: their flows are ended between looks at programs
+  std::vector<std::uint64_t> wakes_;
+  TcpServiceCounters counters_;
+};
+
+}  // namespace offpath::tcp

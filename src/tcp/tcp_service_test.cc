@@ -1,0 +1,307 @@
+#include "tcp/tcp_service.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tcp/test_programs.h"
+
+namespace offpath::tcp {
+namespace {
+
+using wire::TcpError;
+using wire::TcpWish;
+using wire::TcpWishKind;
+constexpr std::uint16_t port = 8000;
+
+// A server at end 1, a client at end 0, and a connection between them.
+class Programs : public testing::Test {
+ protected:
+  void connect() {
+    listener = server.area->listen(port, 4).value();
+    near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+    ASSERT_TRUE(world.run_until([&] { return accept(); }, second_ns));
+    ASSERT_TRUE(client.area->look(near)->connected);
+  }
+  bool accept() {
+    const auto accepted = server.area->accept(listener);
+    if (accepted) far = *accepted;
+    return accepted.has_value();
+  }
+  static Bytes text(std::string_view of) { return std::as_bytes(std::span(of)); }
+  std::string hear(TestProgram& program, SocketArea::Handle handle, std::size_t bytes) {
+    std::string heard(bytes, '\0');
+    std::size_t got = 0;
+    world.run_until(
+        [&] {
+          const auto taken = program.area->receive(handle, std::as_writable_bytes(std::span(heard)).subspan(got));
+          if (taken) got += *taken;
+          return got == bytes || (taken && *taken == 0);
+        },
+        second_ns);
+    return heard.substr(0, got);
+  }
+
+  TestPrograms world{TestNetworkOptions{}};
+  TestProgram &client = world.add(0), &server = world.add(1);
+  SocketArea::Handle listener = 0, near = 0, far = 0;
+};
+
+TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
+  const auto seats = [&] { return world.ends[1].service.programs()[0].seats; };
+  for (const std::uint64_t bytes : {0ull, 1ull, 64ull, 65'536ull, 3'000'001ull}) {
+    if (bytes == 0) connect();
+    else near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+    Talker one(*client.area, near, bytes, true, bytes);
+    std::optional<Talker> two;
+    if (bytes == 0) two.emplace(*server.area, far, bytes, false, bytes + 1);
+    const auto act = [&] {
+      if (!two && accept()) two.emplace(*server.area, far, bytes, false, bytes + 1);
+      return one.act() | (two && two->act());
+    };
+    ASSERT_TRUE(world.run_until([&] { return one.closed && two && two->closed; }, 60 * second_ns, act)) << bytes;
+    EXPECT_EQ(one.received, bytes);
+    EXPECT_EQ(two->received, bytes);
+    EXPECT_EQ(one.wrong + two->wrong, 0u);
+    EXPECT_EQ(one.error, TcpError::none);
+  }
+  world.run(200 * second_ns);
+  EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
+  EXPECT_EQ(world.ends[1].service.programs()[0].flows, 0u);
+  EXPECT_EQ(seats(), 4u);
+  EXPECT_EQ(world.ends[0].stack->flows() + world.ends[1].stack->flows(), 0u);
+  server.area->close(listener);
+  world.run(second_ns);
+  EXPECT_EQ(seats(), 0u);
+  EXPECT_EQ(world.ends[1].service.programs()[0].listeners, 0u);
+}
+
+TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
+  const auto error_of = [&](Result<SocketArea::Handle> handle) {
+    EXPECT_TRUE(world.run_until([&] { return client.area->look(*handle)->error != TcpError::none; }, 200 * second_ns));
+    const TcpError error = client.area->look(*handle)->error;
+    client.area->close(*handle);
+    return error;
+  };
+  EXPECT_EQ(error_of(client.area->connect(TestPrograms::endpoint(1, port))), TcpError::refused);
+  EXPECT_EQ(error_of(client.area->connect({0x0b000001, port})), TcpError::unreachable);
+  EXPECT_EQ(error_of(client.area->connect(TestPrograms::endpoint(1, port), 80)), TcpError::denied);
+  EXPECT_EQ(error_of(client.area->listen(1023, 1)), TcpError::denied);
+  const auto first = client.area->listen(port, 1);
+  EXPECT_EQ(error_of(client.area->listen(port, 8)), TcpError::address_in_use);
+  world.run(second_ns);
+  EXPECT_TRUE(client.area->look(*first)->connected);
+  EXPECT_EQ(world.ends[0].service.programs()[0].seats, 1u);
+  EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
+}
+
+TEST_F(Programs, AConnectionWaitsForASeat) {
+  listener = server.area->listen(port, 1).value();
+  std::vector<SocketArea::Handle> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(client.area->connect(TestPrograms::endpoint(1, port)).value());
+  world.run(100 * millisecond_ns);
+  EXPECT_EQ(world.ends[1].service.programs()[0].flows, 1u);
+  EXPECT_GT(world.ends[1].service.counters().without_seat, 0u);
+  // Whoever was first sends what wakes the others' handshakes.
+  for (const auto handle : clients) static_cast<void>(client.area->send(handle, text("hello")));
+  std::size_t accepted = 0;
+  EXPECT_TRUE(world.run_until([&] { return (accepted += accept()) == 3; }, 60 * second_ns));
+}
+
+TEST_F(Programs, SeeTheEndOfOneThatDies) {
+  connect();
+  ASSERT_TRUE(client.area->send(near, text("last words")));
+  EXPECT_EQ(hear(server, far, 10), "last words");
+  world.run(second_ns);  // it is acknowledged
+  world.ends[0].service.close(client.number, world.now);
+  world.run(second_ns);
+  EXPECT_TRUE(server.area->look(far)->finished);
+  EXPECT_EQ(server.area->look(far)->error, TcpError::none);
+  EXPECT_TRUE(world.ends[0].service.programs().empty());
+}
+
+TEST_F(Programs, SeeAResetOfOneThatDiesWithBytesOnTheWay) {
+  connect();
+  ASSERT_TRUE(client.area->send(near, text("never heard")));
+  const auto listening = client.area->listen(9000, 2);
+  ASSERT_TRUE(listening);
+  world.ends[0].service.react(world.now);
+  world.ends[0].service.close(client.number, world.now);
+  world.run(second_ns);
+  EXPECT_EQ(server.area->look(far)->error, TcpError::reset);
+  EXPECT_EQ(world.ends[0].stack->flows(), 0u);
+  // Its port is free.
+  TestProgram& next = world.add(0);
+  const auto again = next.area->listen(9000, 1);
+  world.run(second_ns);
+  EXPECT_TRUE(next.area->look(*again)->connected);
+}
+
+TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
+  connect();
+  TcpWish good{};
+  good.kind = TcpWishKind::connect;
+  good.remote_address = TestNetwork::address(1).value;
+  good.remote_port = port;
+  good.send_at = good.receive_at = client.layout.bytes - 65'536;
+  good.send_bytes = good.receive_bytes = 65'536;
+  good.handle = 5;
+  const auto changed = [&](auto change) {
+    TcpWish wish = good;
+    change(wish);
+    return std::vector<TcpWish>{wish};
+  };
+  const auto then = [&](auto change) {
+    TcpWish wish{};
+    wish.handle = 5;
+    change(wish);
+    return std::vector<TcpWish>{good, wish};
+  };
+  const std::vector<std::vector<TcpWish>> rubbish = {
+      changed([](auto& w) { w.kind = TcpWishKind{0}; }),
+      changed([](auto& w) { w.kind = TcpWishKind{200}; }),
+      changed([](auto& w) { w.handle = 64; }),
+      changed([](auto& w) { w.handle = ~0u; }),
+      changed([](auto& w) { w.send_at = 0; }),                                                   // the rings themselves
+      changed([&](auto& w) { w.receive_at = client.layout.own() - 1; }),
+      changed([&](auto& w) { w.receive_at = client.layout.bytes - 65'535; }),
+      changed([](auto& w) { w.receive_at = ~0ull - 100; }),
+      changed([](auto& w) { w.send_bytes = 0; }),
+      changed([](auto& w) { w.send_bytes = 65'535; }),
+      changed([](auto& w) { w.receive_bytes = 1u << 31; }),
+      changed([](auto& w) { w.kind = TcpWishKind::seat, w.listener = 1000; }),
+      changed([](auto& w) { w.kind = TcpWishKind::listen, w.port = 9999, w.receive_bytes = 1; }),
+      then([&](auto& w) { w = good; }),                                                          // in use
+      then([](auto& w) { w.kind = TcpWishKind::offer, w.position = 65'537; }),
+      then([](auto& w) { w.kind = TcpWishKind::offer, w.position = ~0ull; }),
+      then([](auto& w) { w.kind = TcpWishKind::allow, w.position = 65'537; }),
+  };
+  for (std::size_t i = 0; i < rubbish.size(); ++i) {
+    TestProgram& hostile = world.add(0);
+    const std::size_t ended = world.ends[0].ended.size();
+    for (const TcpWish& wish : rubbish[i]) hostile.write_wish(wish);
+    world.run(second_ns);
+    ASSERT_EQ(world.ends[0].ended.size(), ended + 1) << i;
+    EXPECT_EQ(world.ends[0].ended.back().program, hostile.number);
+    EXPECT_EQ(world.ends[0].ended.back().why.code, Error::protocol);
+    EXPECT_EQ(world.ends[0].service.programs().size(), 1u);
+    ASSERT_TRUE(client.area->send(near, text("still here")));
+    EXPECT_EQ(hear(server, far, 10), "still here") << i;
+  }
+  EXPECT_EQ(world.ends[0].service.counters().programs_ended, rubbish.size());
+}
+
+TEST_F(Programs, EndWhenTheirRingsCannotBe) {
+  connect();
+  const auto lines = [](TestProgram& program) { return reinterpret_cast<wire::TcpProgramLine*>(program.memory.data()); };
+  TestProgram &too_far = world.add(0), &taken = world.add(0), &withdrawn = world.add(0);
+  lines(too_far)->wishes = too_far.layout.wish_slots + 1;
+  lines(taken)->news_taken = 7;
+  ASSERT_TRUE(taken.area->listen(9000, 1));  // which it is told about
+  withdrawn.mapped = false;
+  world.run(second_ns);
+  EXPECT_EQ(world.ends[0].ended.size(), 3u);
+  EXPECT_EQ(world.ends[0].service.programs().size(), 1u);
+  ASSERT_TRUE(client.area->send(near, text("still here")));
+  EXPECT_EQ(hear(server, far, 10), "still here");
+}
+
+TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
+  for (const TcpWishKind kind : {TcpWishKind::offer, TcpWishKind::allow, TcpWishKind::finish, TcpWishKind::release, TcpWishKind::abort}) {
+    TcpWish wish{};
+    wish.kind = kind;
+    wish.handle = 9;
+    wish.position = 1 << 20;
+    client.write_wish(wish);
+  }
+  world.run(second_ns);
+  EXPECT_TRUE(world.ends[0].ended.empty());
+}
+
+TEST_F(Programs, HaveQuotas) {
+  TcpServiceLimits limits{2, 64, 16 << 20};
+  TestPrograms small(TestNetworkOptions{}, limits);
+  TestProgram too_many_flows({65, 1024}), too_much({64, 256 << 10}), unmapped({64, 1024}), shorter({64, 1024});
+  const auto code = [&](TestProgram& program) { return small.open(program, 0).error().code; };
+  EXPECT_EQ(code(too_many_flows), Error::too_large);
+  EXPECT_EQ(code(too_much), Error::too_large);
+  unmapped.mapped = false;
+  EXPECT_EQ(code(unmapped), Error::unsupported);
+  shorter.layout.bytes += 4096;
+  EXPECT_EQ(code(shorter), Error::invalid);
+  shorter.layout.bytes -= 4096;
+  shorter.layout.wish_slots = 1000;
+  EXPECT_EQ(code(shorter), Error::invalid);
+  static_cast<void>(small.add(0, {64, 1024}));
+  static_cast<void>(small.add(0, {64, 1024}));
+  TestProgram third({64, 1024});
+  EXPECT_EQ(code(third), Error::too_large);
+  EXPECT_EQ(small.ends[0].service.counters().programs_refused, 6u);
+  EXPECT_EQ(small.ends[0].service.programs().size(), 2u);
+}
+
+TEST_F(Programs, AProgramHasItsOwnHandlesOnly) {
+  const SocketOptions few{4, 4096};
+  TestProgram& small = world.add(0, few);
+  std::vector<SocketArea::Handle> handles;
+  for (int i = 0; i < 4; ++i) handles.push_back(small.area->connect(TestPrograms::endpoint(1, port)).value());
+  EXPECT_EQ(small.area->connect(TestPrograms::endpoint(1, port)).error().code, Error::no_space);
+  world.run(second_ns);  // all are refused
+  for (const auto handle : handles) small.area->close(handle);
+  world.run(second_ns);
+  small.area->take_in();
+  EXPECT_TRUE(small.area->connect(TestPrograms::endpoint(1, port)));
+  EXPECT_FALSE(small.area->look(99));
+  EXPECT_FALSE(small.area->send(3, text("x")));
+}
+
+TEST_F(Programs, AFullRingIsWaitedForAndNothingIsLost) {
+  connect();
+  std::size_t sent = 0;
+  while (client.area->send(near, text("x"))) ++sent;
+  EXPECT_EQ(sent, client.layout.wish_slots);
+  client.area->close(near);  // there is no room to say so yet
+  static_cast<void>(client.area->take_in());
+  EXPECT_FALSE(world.ends[0].service.fall_asleep());
+  EXPECT_EQ(hear(server, far, sent), std::string(sent, 'x'));
+  client.area->take_in();
+  world.run(second_ns);
+  EXPECT_TRUE(server.area->look(far)->finished);
+}
+
+TEST_F(Programs, NeitherSideSleepsOverWhatTheOtherSaid) {
+  connect();
+  world.run(second_ns);
+  client.area->take_in();
+  server.area->take_in();
+  ASSERT_TRUE(world.ends[0].service.fall_asleep());
+  ASSERT_TRUE(world.ends[1].service.fall_asleep());
+  ASSERT_TRUE(server.area->fall_asleep());
+  EXPECT_TRUE(world.ends[1].service.take_wakes().empty());
+  const std::size_t wakes = client.wakes_of_agent;
+  ASSERT_TRUE(client.area->send(near, text("wake")));
+  EXPECT_EQ(client.wakes_of_agent, wakes + 1);
+  ASSERT_TRUE(client.area->send(near, text(" up")));
+  EXPECT_EQ(client.wakes_of_agent, wakes + 1) << "once is enough";
+  EXPECT_FALSE(world.ends[0].service.fall_asleep());
+  world.run(second_ns);
+  EXPECT_EQ(world.ends[1].service.take_wakes(), std::vector<std::uint64_t>{server.number});
+  EXPECT_FALSE(server.area->fall_asleep()) << "there are news";
+  EXPECT_EQ(hear(server, far, 7), "wake up");
+}
+
+TEST_F(Programs, AForkedChildGoesOnWithTheConnectionsOfItsParent) {
+  connect();
+  ASSERT_TRUE(client.area->send(near, text("parent, ")));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(client.area->send(near, text("child, ")) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(client.area->send(near, text("parent")));
+  EXPECT_EQ(hear(server, far, 21), "parent, child, parent");
+}
+
+}  // namespace
+}  // namespace offpath::tcp

@@ -1,0 +1,177 @@
+// Programs on two agents with a bad network between them, in virtual time: areas, services, stacks and ports, without channels. For tests.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <random>
+
+#include "channel/socket_area.h"
+#include "tcp/tcp_service.h"
+#include "tcp/test_network.h"
+
+namespace offpath::tcp {
+
+using channel::SocketArea;
+using channel::SocketOptions;
+
+// A program's memory, shared as a segment is, and its end of it.
+struct TestProgram {
+  explicit TestProgram(const SocketOptions& options) : layout(SocketArea::layout_of(options)) {
+    void* at = mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    OFP_ASSERT(at != MAP_FAILED);
+    memory = {static_cast<std::byte*>(at), layout.bytes};
+    area = std::make_unique<SocketArea>(memory, options, [this] { ++wakes_of_agent; });
+  }
+  ~TestProgram() { munmap(memory.data(), memory.size()); }
+  TestProgram(const TestProgram&) = delete;
+  TestProgram& operator=(const TestProgram&) = delete;
+
+  // Writes an entry behind the program's own back.
+  void write_wish(const wire::TcpWish& wish) {
+    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data())->wishes;
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + tail % layout.wish_slots * 64, &wish, sizeof wish);
+    ++tail;
+  }
+
+  wire::TcpAreaLayout layout;
+  MutableBytes memory;
+  std::unique_ptr<SocketArea> area;
+  std::uint64_t number = 0;
+  std::size_t wakes_of_agent = 0;
+  bool mapped = true;  // as the agent sees it
+};
+
+// One end of one stream each way: sends bytes that say where they are, looks at those of the other, and closes when all is done.
+struct Talker {
+  Talker(SocketArea& area_, SocketArea::Handle handle_, std::uint64_t sends_, bool connects_, std::uint64_t seed)
+      : area(&area_), handle(handle_), sends(sends_), connects(connects_), random(seed) {}
+
+  bool act() {
+    if (closed) return false;
+    const auto look = area->look(handle);
+    OFP_ASSERT(look);
+    if (look->error != wire::TcpError::none) error = look->error;
+    if (!look->connected && !look->closed) return false;
+    const std::uint64_t name = connects ? look->local.port : look->remote.port;
+    return speak(2 * name + (connects ? 0 : 1)) | hear(2 * name + (connects ? 1 : 0)) | leave();
+  }
+
+  SocketArea* area;
+  SocketArea::Handle handle;
+  std::uint64_t sends, sent = 0, received = 0;
+  bool connects, finished = false, heard_all = false, closed = false;
+  std::size_t wrong = 0;
+  wire::TcpError error = wire::TcpError::none;
+  std::mt19937_64 random;
+
+ private:
+  bool speak(std::uint64_t stream) {
+    if (finished || error != wire::TcpError::none) return false;
+    std::vector<std::byte> bytes(std::min<std::uint64_t>(sends - sent, 1 + random() % 20'000));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = stream_byte(stream, sent + i);
+    const auto taken = area->send(handle, bytes);
+    if (taken) sent += *taken;
+    if (sent == sends) finished = area->finish(handle).has_value();
+    return (taken && *taken > 0) || finished;
+  }
+  bool hear(std::uint64_t stream) {
+    if (heard_all) return false;
+    std::vector<std::byte> bytes(1 + random() % 20'000);
+    const auto taken = area->receive(handle, bytes);
+    if (!taken) return false;
+    for (std::size_t i = 0; i < *taken; ++i) wrong += bytes[i] != stream_byte(stream, received + i);
+    received += *taken;
+    heard_all = *taken == 0;
+    return true;
+  }
+  bool leave() {
+    closed = error != wire::TcpError::none || (finished && heard_all);
+    if (closed) area->close(handle);
+    return closed;
+  }
+};
+
+class TestPrograms {
+ public:
+  struct End {
+    explicit End(const TcpServiceLimits& limits) : service(limits) {}
+    TcpService service;
+    std::unique_ptr<ImpairedPort> port;
+    std::unique_ptr<Stack> stack;
+    std::unique_ptr<Station> station;
+    std::list<TestProgram> programs;
+    std::vector<TcpService::Ended> ended;
+  };
+
+  explicit TestPrograms(const TestNetworkOptions& options, const TcpServiceLimits& limits = {})
+      : ends{End(limits), End(limits)}, congestion_(congestion_control(options.congestion).value()) {
+    std::tie(one_, two_) = MemoryPort::pair(options.ports);
+    ends[0].port = std::make_unique<ImpairedPort>(*one_, options.there, Impairments{}, 2 * options.seed);
+    ends[1].port = std::make_unique<ImpairedPort>(*two_, options.back, Impairments{}, 2 * options.seed + 1'000'003);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      End& end = ends[i];
+      StackOptions stack = options.stack;
+      stack.address = TestNetwork::address(i);
+      stack.secret = {options.seed, i + 1};
+      end.stack = std::make_unique<Stack>(stack, end.port->capabilities(), *congestion_, end.service, now);
+      end.service.serve(*end.stack);
+      end.station = std::make_unique<Station>(*end.port, *end.stack, [&end](TimeNs at) { end.service.react(at); });
+    }
+  }
+
+  [[nodiscard]] Status open(TestProgram& program, std::uint32_t at, bool privileged = false) {
+    program.number = ++last_number_;
+    return ends[at].service.open(program.number, program.layout, privileged,
+                                 [&program] { return program.mapped ? program.memory : MutableBytes(); });
+  }
+  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536}) {
+    TestProgram& program = ends[at].programs.emplace_back(options);
+    OFP_ASSERT(open(program, at));
+    return program;
+  }
+  [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) { return {TestNetwork::address(end).value, port}; }
+
+  // Everybody acts until nothing happens at this time, then the time goes on to when something does. False: nothing ever does.
+  bool step(TimeNs until, const std::function<bool()>& act) {
+    for (int i = 0; i < 100'000; ++i) {
+      bool worked = act();
+      for (End& end : ends) {
+        end.service.attach(now);
+        const auto said = [&] { return end.service.counters().wishes + end.service.counters().news; };
+        const std::uint64_t before = said();
+        worked |= end.station->poll(now) || said() != before;
+        for (auto& each : end.service.take_ended()) end.ended.push_back(std::move(each));
+      }
+      if (!worked && !one_->has_frames() && !two_->has_frames()) break;
+    }
+    const TimeNs next = std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline());
+    if (next > until) {
+      now = std::max(now, until);
+      return next != never;
+    }
+    now = std::max(now + 1, next);
+    return true;
+  }
+  bool run_until(const std::function<bool()>& done, TimeNs limit, const std::function<bool()>& act = [] { return false; }) {
+    const TimeNs until = now + limit;
+    while (!done()) {
+      if (now >= until) return false;
+      if (!step(until, act)) return done();
+    }
+    return true;
+  }
+  void run(TimeNs duration) { run_until([] { return false; }, duration); }
+
+  TimeNs now = second_ns;
+  End ends[2];
+
+ private:
+  std::unique_ptr<const CongestionControl> congestion_;
+  std::unique_ptr<MemoryPort> one_, two_;
+  std::uint64_t last_number_ = 0;
+};
+
+}  // namespace offpath::tcp

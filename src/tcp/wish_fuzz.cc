@@ -1,0 +1,38 @@
+// Anything in a program's area: wishes and the rings' positions, with a peer who answers, and another program that is never disturbed.
+#include <cstring>
+
+#include "tcp/test_programs.h"
+
+using namespace offpath;
+using namespace offpath::tcp;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  TestNetworkOptions options;
+  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
+  TestPrograms world(options, {4, 16, 1 << 20});
+  TestProgram &server = world.add(1, {16, 4096}), &other = world.add(0, {16, 4096}), &hostile = world.add(0, {16, 4096});
+  const auto listener = server.area->listen(7000, 2).value();
+  const auto kept = other.area->connect(TestPrograms::endpoint(1, 7000)).value();
+  world.run(10 * millisecond_ns);
+  OFP_ASSERT(server.area->accept(listener));
+
+  constexpr std::size_t step_bytes = 1 + sizeof(wire::TcpWish);
+  for (; size >= step_bytes; data += step_bytes, size -= step_bytes) {
+    wire::TcpWish wish;
+    std::memcpy(&wish, data + 1, sizeof wish);
+    switch (data[0] % 8) {
+      case 0: std::memcpy(hostile.memory.data(), &wish, 16); break;  // its line: how many wishes, and how many news it took
+      case 1: world.run(second_ns); break;
+      case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::TcpAreaLayout::news_line, 8); break;  // all news are taken
+      default:
+        wish.handle %= 20;
+        if (data[0] & 8) wish.send_at = wish.receive_at = hostile.layout.own();
+        if (data[0] & 16) wish.send_bytes = wish.receive_bytes = 4096;
+        if (data[0] & 32) wish.remote_address = TestNetwork::address(1).value, wish.remote_port = 7000;
+        hostile.write_wish(wish);
+    }
+  }
+  world.run(second_ns);
+  OFP_ASSERT(other.area->look(kept)->connected);
+  return 0;
+}

@@ -1,0 +1,137 @@
+// The memory of a program's TCP connections: one segment of its own, shared by its processes (a fork keeps it). Two rings of
+// 64-byte entries, and behind them whatever the program keeps there; above all the payload of each flow, a ring for each direction.
+//
+//   offset                   what              written by
+//   0                        TcpProgramLine    program     wishes posted, news taken, asleep
+//   64                       TcpAgentLine      agent       wishes taken, asleep
+//   128                      TcpNewsLine       agent       news posted
+//   4096                     TcpWish slots     program
+//   + wish_slots * 64        TcpNews slots     agent
+//   + news_slots * 64        the program's     program; the agent stores what arrives in receive rings that wishes name
+//
+// Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An entry is
+// written, then its position with release order. Positions of streams count bytes from 0: byte p of a stream lies at p modulo the
+// size of its ring, a power of two. They only grow.
+//
+// A handle names a flow, or a listener. The program chooses it, below `flows`, and may use it again after the news `gone`. What
+// makes no sense ends the program's channel, and all its flows with it.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace offpath::wire {
+
+inline constexpr std::uint32_t tcp_area_version = 1;
+
+struct alignas(64) TcpProgramLine {
+  std::uint64_t wishes;
+  std::uint64_t news_taken;
+  std::uint64_t asleep;  // 1: the program wants a wake after the next news
+  std::uint64_t zero[5];
+};
+static_assert(sizeof(TcpProgramLine) == 64);
+
+struct alignas(64) TcpAgentLine {
+  std::uint64_t wishes_taken;
+  std::uint64_t asleep;  // 1: the agent wants a wake after the next wish
+  std::uint64_t zero[6];
+};
+static_assert(sizeof(TcpAgentLine) == 64);
+
+struct alignas(64) TcpNewsLine {
+  std::uint64_t news;
+  std::uint64_t zero[7];
+};
+static_assert(sizeof(TcpNewsLine) == 64);
+
+enum class TcpWishKind : std::uint8_t {
+  listen = 1,   // handle, port, receive_bytes of each seat at least. News: listening, or closed and gone with an error
+  seat = 2,     // handle, listener, rings: the next connection to that listener becomes this flow. News: accepted
+  connect = 3,  // handle, port (0: any), remote_address, remote_port, rings. News: connected, or closed and gone
+  offer = 4,    // handle, position: bytes before it may be sent
+  allow = 5,    // handle, position: bytes before it may be received
+  finish = 6,   // handle: FIN behind what was offered
+  release = 7,  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
+  abort = 8,    // handle: RST, then gone
+  options = 9,  // handle, flags, keepalive
+};
+
+inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of wishes
+
+struct TcpWish {
+  TcpWishKind kind;
+  std::uint8_t keepalive_probes;
+  std::uint16_t port;            // local
+  std::uint32_t handle;
+  std::uint64_t position;
+  std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
+  std::uint16_t remote_port;
+  std::uint16_t flags;           // of connect, listen (for its flows) and options
+  std::uint64_t send_at;         // rings, from the area's beginning
+  std::uint64_t receive_at;
+  std::uint32_t send_bytes;
+  std::uint32_t receive_bytes;
+  std::uint32_t listener;
+  std::uint16_t keepalive_idle_s, keepalive_interval_s;
+  std::uint64_t zero;
+};
+static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
+
+// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it was taken.
+namespace tcp_news {
+inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32, accepted = 64, listening = 128;
+}
+
+enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
+
+struct TcpNews {
+  std::uint8_t what;
+  TcpError error;                // with closed
+  std::uint16_t port;            // local; with connected, accepted, listening
+  std::uint32_t handle;
+  std::uint64_t received;        // bytes before it are whole in the receive ring
+  std::uint64_t acknowledged;    // bytes before it are the program's again
+  std::uint32_t local_address, remote_address;  // with connected and accepted
+  std::uint16_t remote_port;
+  std::uint16_t zero16;
+  std::uint32_t listener;        // with accepted
+  std::uint64_t zero[3];
+};
+static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
+
+struct TcpAreaLayout {
+  std::uint32_t wish_slots = 1024;
+  std::uint32_t news_slots = 1024;
+  std::uint32_t flows = 1024;  // handles are below
+  std::uint64_t bytes = 0;     // of the whole area
+
+  static constexpr std::uint64_t program_line = 0;
+  static constexpr std::uint64_t agent_line = 64;
+  static constexpr std::uint64_t news_line = 128;
+  static constexpr std::uint64_t wishes = 4096;
+  static constexpr std::uint64_t slot_bytes = 64;
+
+  [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }
+  // What lies from there on is the program's.
+  [[nodiscard]] constexpr std::uint64_t own() const noexcept { return align_up(news() + news_slots * slot_bytes, page_bytes); }
+};
+
+inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
+inline constexpr std::uint32_t tcp_ring_bytes_min = 1024, tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
+
+// Of a layout that another process asked for.
+[[nodiscard]] inline Status check_tcp_area(const TcpAreaLayout& layout) {
+  for (const std::uint32_t slots : {layout.wish_slots, layout.news_slots})
+    if (!std::has_single_bit(slots) || slots < tcp_slots_min || slots > tcp_slots_max)
+      return fail(Error::invalid, "a ring of {} slots; powers of two from {} to {} are allowed", slots, tcp_slots_min, tcp_slots_max);
+  if (layout.flows == 0 || layout.flows > tcp_flows_max)
+    return fail(Error::invalid, "{} flows, 1 to {} are allowed", layout.flows, tcp_flows_max);
+  if (layout.bytes < layout.own()) return fail(Error::invalid, "an area of {} bytes, its rings alone take {}", layout.bytes, layout.own());
+  return {};
+}
+
+}  // namespace offpath::wire
