@@ -172,8 +172,11 @@ class TestNetwork {
 
   // Polls both ends until nothing happens at this time, then goes on to when something does, up to `until`. False: nothing ever does.
   bool step(TimeNs until) {
-    for (int i = 0; i < 100'000; ++i)
-      if (!(ends[0].station->poll(now) | ends[1].station->poll(now)) && !one_->has_frames() && !two_->has_frames()) break;
+    for (int i = 0; i < 100'000; ++i) {
+      bool worked = ends[0].station->poll(now);
+      worked |= ends[1].station->poll(now);
+      if (!worked && !one_->has_frames() && !two_->has_frames()) break;
+    }
     TimeNs next = never;
     for (const End& end : ends) next = std::min(next, end.station->next_deadline());
     if (next > until) {

@@ -56,7 +56,10 @@ struct Talker {
     if (look->error != wire::TcpError::none) error = look->error;
     if (!look->connected && !look->closed) return false;
     const std::uint64_t name = connects ? look->local.port : look->remote.port;
-    return speak(2 * name + (connects ? 0 : 1)) | hear(2 * name + (connects ? 1 : 0)) | leave();
+    bool worked = speak(2 * name + (connects ? 0 : 1));
+    worked |= hear(2 * name + (connects ? 1 : 0));
+    worked |= leave();
+    return worked;
   }
 
   SocketArea* area;

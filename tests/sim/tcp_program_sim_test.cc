@@ -40,7 +40,8 @@ struct Served {
     ones.emplace_back(*client->area, *handle, bytes, true, random());
   }
   bool act() {
-    bool worked = client->area->take_in() | server->area->take_in();
+    bool worked = client->area->take_in();
+    worked |= server->area->take_in();
     for (auto accepted = server->area->accept(listener); accepted; accepted = server->area->accept(listener)) {
       others.emplace_back(*server->area, *accepted, bytes, false, random());
       worked = true;
