@@ -76,6 +76,9 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
   OFP_TRY(open_disk());
+  if (settings_.tcp) {
+    OFP_ASSIGN(tcp_, TcpPrograms::make(*loop_, *settings_.tcp, monotonic_ns()));  // while the rights are there
+  }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;
   OFP_TRY(before_threads());
@@ -136,11 +139,12 @@ Status Agent::listen() {
 // The order of polling, and why:
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
-//   3. the group          its posts are few; what others posted to this agent came by its channels
-//   4. plug-ins           calls that channels have brought go to workers, deadlines of those that run
-//   5. samplers           requests that are due; what hosts answer comes through the loop's descriptors
-//   6. alarms, records    what the newest samples say, to people and to exchanges
-//   7. status requests    last, so that what they show is what this round left
+//   3. connections        after channels: by these a program's memory comes and goes, and nothing of it is withdrawn meanwhile
+//   4. the group          its posts are few; what others posted to this agent came by its channels
+//   5. plug-ins           calls that channels have brought go to workers, deadlines of those that run
+//   6. samplers           requests that are due; what hosts answer comes through the loop's descriptors
+//   7. alarms, records    what the newest samples say, to people and to exchanges
+//   8. status requests    last, so that what they show is what this round left
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
@@ -153,6 +157,14 @@ Status Agent::join_parts() {
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
+  if (tcp_) {
+    tcp_->on_ended = [this](std::uint64_t channel, Failure why) { dispatcher_->close_channel(channel, std::move(why)); };
+    dispatcher_->serve_tcp({[this](channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now) {
+                              tcp_->on_request(channel, request, privileged, now);
+                            },
+                            [this](std::uint64_t channel, TimeNs now) { tcp_->on_channel_closed(channel, now); }});
+    loop_->add(*tcp_);
+  }
   make_group();
   dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
   for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
@@ -306,6 +318,7 @@ void Agent::publish(TimeNs now) {
   status->computes = dispatcher_->computes().counters();
   status->tasks = dispatcher_->tasks().counters();
   status->exchanges = dispatcher_->exchanges().status(now);
+  if (tcp_) status->tcp = tcp_->status();
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
   status->alarms = alarms_->active(now);
@@ -348,6 +361,7 @@ void Agent::close_channels() {
     dispatcher_->close_channel(channel.number, {Error::closed, "the agent was stopped"});
   }
   for (int round = 0; round < 16 && !watched_.empty(); ++round) dispatcher_->poll(monotonic_ns());
+  if (tcp_) tcp_->poll(monotonic_ns());  // peers learn it, too
 }
 
 }  // namespace offpath::agent

@@ -28,6 +28,7 @@
 #include "agent/settings.h"
 #include "agent/signals.h"
 #include "agent/status.h"
+#include "agent/tcp_programs.h"
 #include "loop/mailbox.h"
 
 namespace offpath::agent {
@@ -101,6 +102,7 @@ class Agent {
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
   std::unique_ptr<SampleRecords> records_;
+  std::unique_ptr<TcpPrograms> tcp_;  // null: there is no device
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

@@ -1,5 +1,7 @@
 #include "agent/dispatcher.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -210,6 +212,12 @@ TimeNs Dispatcher::next_deadline() const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
+  if (kind == EntryKind::tcp_open || kind == EntryKind::tcp_close) {
+    const uid_t user = members_.at(channel.number()).client.user;
+    if (tcp_.on_request) return tcp_.on_request(channel, request, user == 0 || user == geteuid(), now);
+    return channel.reply_failure(request.ticket, wire::any_reply,
+                                 {Error::unsupported, "this agent has no device for TCP connections (tcp.device)"});
+  }
   if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
     channel::Effects effects;
     gauges_.on_request(channel.number(), channel.program(), request, now, effects);
@@ -288,6 +296,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
+  if (tcp_.on_channel_closed) tcp_.on_channel_closed(channel.number(), now);
   tasks_.on_channel_closed(channel.number(), now, effects_);
   exchange::ServiceEffects left;
   exchanges_.on_channel_closed(channel.number(), now, left);

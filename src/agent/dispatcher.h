@@ -53,6 +53,12 @@ struct CallFunctions {
   std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
 };
 
+// Takes requests about programs' TCP connections, likewise. `privileged`: root's, and the agent's own user's.
+struct TcpRequests {
+  std::function<void(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now)> on_request;
+  std::function<void(std::uint64_t channel, TimeNs now)> on_channel_closed;
+};
+
 class Dispatcher final : public channel::AgentEvents {
  public:
   Dispatcher(const DispatcherOptions& options, StartJob start_job);
@@ -76,6 +82,9 @@ class Dispatcher final : public channel::AgentEvents {
 
   // Without, every computation fails.
   void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
+
+  // Without, every program is told that there are none.
+  void serve_tcp(TcpRequests requests) { tcp_ = std::move(requests); }
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -195,6 +204,7 @@ class Dispatcher final : public channel::AgentEvents {
   std::map<std::uint64_t, std::function<void(Status)>> putting_;  // by token
   std::uint64_t next_put_ = 1;
   CallFunctions functions_;
+  TcpRequests tcp_;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t free_bytes_before_ = 0;  // at the last poll
 };

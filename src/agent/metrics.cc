@@ -304,6 +304,32 @@ void add_computes(Families& families, const AgentStatus& status) {
   }
 }
 
+void add_tcp(Families& families, const AgentStatus& status) {
+  if (!status.tcp) return;
+  const tcp::StackCounters& stack = status.tcp->stack;
+  const tcp::TcpServiceCounters& service = status.tcp->service;
+  families.gauge("tcp_flows", "TCP connections, those that are ending included.", status.tcp->flows);
+  families.gauge("tcp_half_open", "Connections begun by peers whose handshake is not done.", status.tcp->half_open);
+  families.gauge("tcp_programs", "Programs with TCP connections.", status.tcp->programs.size());
+  const std::string opened = "TCP connections that were opened, by who began.";
+  families.counter("tcp_connections_total", opened, stack.connected, {{"begun", "here"}});
+  families.counter("tcp_connections_total", opened, stack.accepted, {{"begun", "by_peer"}});
+  families.counter("tcp_connections_failed_total", "TCP connections that ended by a reset or a timeout.", stack.failed);
+  families.counter("tcp_without_seat_total", "Connections of peers that had to wait because the program took in none.", service.without_seat);
+  const std::string segments = "TCP segments.", payload = "Payload of TCP segments.";
+  families.counter("tcp_segments_total", segments, stack.segments_in, {{"direction", "in"}});
+  families.counter("tcp_segments_total", segments, stack.segments_out, {{"direction", "out"}});
+  families.counter("tcp_payload_bytes_total", payload, stack.payload_in, {{"direction", "in"}});
+  families.counter("tcp_payload_bytes_total", payload, stack.payload_out, {{"direction", "out"}});
+  families.counter("tcp_retransmitted_bytes_total", "Payload that was sent again.", stack.retransmitted);
+  families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
+  families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
+  families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.", service.programs_ended);
+  for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
+    families.counter("tcp_dropped_frames_total", "Frames that were not taken, by reason.", stack.drops[i],
+                     {{"reason", std::string(tcp::drop_text(static_cast<tcp::Drop>(i)))}});
+}
+
 void add_tasks(Families& families, const AgentStatus& status) {
   const task::TaskCounters& tasks = status.tasks;
   families.counter("tasks_total", "Tasks that programs asked for.", tasks.asked);
@@ -358,6 +384,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_sifts(families, status);
   add_computes(families, status);
   add_tasks(families, status);
+  add_tcp(families, status);
   add_exchanges(families, status);
   add_plugins(families, status);
   add_sampled(families, status);

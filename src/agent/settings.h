@@ -13,6 +13,7 @@
 #include "agent/flight.h"
 #include "agent/alarm_settings.h"
 #include "agent/sampling_settings.h"
+#include "agent/tcp_settings.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -60,6 +61,7 @@ struct AgentSettings {
   std::vector<PoolSettings> pools;
   SamplingSettings sampling;
   AlarmSettings alarms;
+  std::optional<TcpSettings> tcp;
 };
 
 // Checks everything that can be checked without touching the system. Errors name the key, its value and where the

@@ -142,6 +142,18 @@ constexpr ConfigKey keys[] = {
      "given up in any case, but for what plugin.user takes."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
+    {"tcp.device", ConfigType::text, "",
+     "The network interface of programs' TCP connections ([tcp.md](tcp.md)), which is then this agent's alone: one without an address of "
+     "the kernel's, or tap:NAME for a TAP device. Takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP, until it is open. Empty: there are none."},
+    {"tcp.address", ConfigType::text, "", "The device's IPv4 address with the length of its network, such as 10.0.0.2/24."},
+    {"tcp.gateway", ConfigType::text, "", "Where other networks are reached. Empty: they are not."},
+    {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if it is to be smaller than the device's. 0: the device's.", 0, 65'535},
+    {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},
+    {"tcp.flows_max", ConfigType::integer, "65536", "Connections of all programs together, those that are ending included.", 16, 1 << 22},
+    {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
+    {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
+    {"tcp.memory_of_program", ConfigType::bytes, "4GiB", "Its own memory in which its connections lie; it takes what it uses of it.", mebibyte,
+     64 * tebibyte},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
 };
 

@@ -119,6 +119,26 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
   EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
 }
 
+TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
+  EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
+  const auto settings = settings_of("[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = 7");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_TRUE(settings->tcp.has_value());
+  EXPECT_EQ(settings->tcp->device, "offpath0");
+  EXPECT_TRUE(settings->tcp->tap);
+  EXPECT_EQ(settings->tcp->stack.address.value, 0x0a090002u);
+  EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
+  EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
+  EXPECT_EQ(settings->tcp->limits.flows_of_program_max, 7u);
+  for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",
+                            "address = '10.9.0.2/24'\ngateway = '10.9.1.1'", "address = '10.9.0.2/24'\ngateway = '10.9.0.2'",
+                            "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'"}) {
+    const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
+    EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
+  }
+  EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
+}
+
 TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {
   EXPECT_TRUE(settings_of("")->plugins.empty());
   const auto settings = settings_of(R"(

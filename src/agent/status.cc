@@ -224,6 +224,28 @@ void write_tasks(Json& json, const AgentStatus& status) {
   json.member("running_s", seconds(tasks.running_ns)).member("pushing_s", seconds(tasks.pushing_ns)).end_object();
 }
 
+void write_tcp(Json& json, const AgentStatus& status) {
+  if (!status.tcp) return;
+  const TcpStatus& tcp = *status.tcp;
+  json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address);
+  json.member("flows", tcp.flows).member("half_open", tcp.half_open);
+  json.member("connected", tcp.stack.connected).member("accepted", tcp.stack.accepted).member("refused", tcp.stack.refused);
+  json.member("failed", tcp.stack.failed).member("without_seat", tcp.service.without_seat);
+  json.member("segments_in", tcp.stack.segments_in).member("segments_out", tcp.stack.segments_out);
+  json.member("payload_in", tcp.stack.payload_in).member("payload_out", tcp.stack.payload_out).member("retransmitted", tcp.stack.retransmitted);
+  json.member("wishes", tcp.service.wishes).member("news", tcp.service.news);
+  json.member("programs_refused", tcp.service.programs_refused).member("programs_ended", tcp.service.programs_ended);
+  json.key("drops").begin_object();
+  for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
+    if (tcp.stack.drops[i] > 0) json.member(tcp::drop_text(static_cast<tcp::Drop>(i)), tcp.stack.drops[i]);
+  json.end_object().key("programs").begin_list();
+  for (const auto& each : tcp.programs) {
+    json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
+    json.member("listeners", each.listeners).member("seats", each.seats).end_object();
+  }
+  json.end_list().end_object();
+}
+
 void write_computes(Json& json, const AgentStatus& status) {
   const pool::ComputeCounters& computes = status.computes;
   json.key("computes").begin_object().member("asked", computes.asked).member("failed", computes.failed).member("calls", computes.calls);
@@ -416,6 +438,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_sampled(json, status);
   write_computes(json, status);
   write_tasks(json, status);
+  write_tcp(json, status);
   return json.end_object().text() + "\n";
 }
 

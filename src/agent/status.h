@@ -13,6 +13,7 @@
 #include "agent/dispatcher.h"
 #include "agent/alarm_watch.h"
 #include "agent/sampled.h"
+#include "agent/tcp_programs.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/workers.h"
@@ -73,6 +74,7 @@ struct AgentStatus {
   task::TaskCounters tasks;
   std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
+  std::optional<TcpStatus> tcp;
   std::vector<plugin::PluginStatus> plugins;
   std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs
   std::vector<AlarmStatus> alarms;  // raised now

@@ -493,6 +493,17 @@ void fields(auto& way, Is<TaskDone> auto& m) {
   way.each(m.output_bytes, [&way](auto& bytes) { way(bytes); });
 }
 
+void fields(auto& way, Is<TcpOpen> auto& m) {
+  way.begins("opening of TCP connections");
+  object_at(way, m.memory);
+  way(m.version, m.wish_slots, m.news_slots, m.flows);
+}
+
+void fields(auto& way, Is<TcpClose> auto& m) {
+  way.begins("end of TCP connections");
+  way(m.version);
+}
+
 void fields(auto& way, Is<PostTable> auto& m) {
   way.begins("table post");
   way(m.table.region, m.table.generation, m.table.offset, m.table.length);

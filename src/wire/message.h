@@ -69,6 +69,8 @@ enum class EntryKind : std::uint8_t {
   task_wait = 66,
   task_cancel = 67,
   task_close = 68,
+  tcp_open = 72,
+  tcp_close = 73,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -627,6 +629,19 @@ struct TaskDone {
   std::vector<std::uint64_t> output_bytes;  // in the order of the request
 };
 
+// A program's TCP connections (docs/tcp.md): where the area lies (wire/tcp_area.h), and how it is laid out. Done, with the area's
+// version; before that a descriptor comes, on which each side wakes the other by a datagram.
+struct TcpOpen {
+  BufferRef memory;  // the whole of a segment
+  std::uint32_t version;
+  std::uint32_t wish_slots, news_slots, flows;
+};
+
+// Its connections end as they do when the program ends. Done.
+struct TcpClose {
+  std::uint32_t version;
+};
+
 // What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
 [[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
 // Short keys are part of charge_base.
@@ -645,7 +660,8 @@ inline constexpr std::uint64_t short_keys_bytes = 1024;
   X(PeerQuery) X(PeerQueryNext) X(PeerCancel) \
   X(GaugesOpen) X(GaugesClose) \
   X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange) \
-  X(TaskOpen) X(TaskRun) X(TaskWait) X(TaskCancel) X(TaskClose) X(TaskDone)
+  X(TaskOpen) X(TaskRun) X(TaskWait) X(TaskCancel) X(TaskClose) X(TaskDone) \
+  X(TcpOpen) X(TcpClose)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \
   [[nodiscard]] Status decode(Bytes payload, Message& message);

@@ -343,6 +343,11 @@ TEST(Message, Tasks) {
   EXPECT_EQ(there_and_back(TaskWait{5}, kept).ticket, 5u);
   EXPECT_EQ(there_and_back(TaskCancel{6}, kept).ticket, 6u);
   EXPECT_EQ(there_and_back(TaskClose{7}, kept).session, 7u);
+  const auto connections = there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64}, kept);
+  EXPECT_EQ(connections.memory.region, segment_flag | 2);
+  EXPECT_EQ(connections.news_slots, 32u);
+  EXPECT_EQ(connections.flows, 64u);
+  EXPECT_EQ(there_and_back(TcpClose{1}, kept).version, 1u);
   EXPECT_EQ(there_and_back(TaskDone{1, 2, 3, 4, 5, 6, {7, 8}}, kept).output_bytes, (std::vector<std::uint64_t>{7, 8}));
 }
 

@@ -1,0 +1,67 @@
+// Programs' TCP connections in the daemon: a device, a stack on it, and the service between them and the programs' channels. A program
+// and this agent wake each other by datagrams on a pair of sockets that the agent makes: a forked child inherits the program's end,
+// and neither side can make the other's sending wait.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/tcp_settings.h"
+#include "base/fd.h"
+#include "channel/agent_end.h"
+#include "loop/loop.h"
+#include "tcp/packet_port.h"
+#include "tcp/station.h"
+#include "tcp/tcp_service.h"
+
+namespace offpath::agent {
+
+struct TcpStatus {
+  std::string device, address;
+  std::size_t flows = 0, half_open = 0;
+  tcp::StackCounters stack;
+  tcp::PortCounters port;
+  tcp::TcpServiceCounters service;
+  std::vector<tcp::TcpService::ProgramStatus> programs;
+};
+
+class TcpPrograms final : public loop::Poller {
+ public:
+  // Opens the device, which takes CAP_NET_RAW or, for a TAP device, CAP_NET_ADMIN. The loop outlives this.
+  [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, TimeNs now);
+  ~TcpPrograms() override;
+
+  // tcp_open and tcp_close, of a channel that lives until on_channel_closed.
+  void on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now);
+  void on_channel_closed(std::uint64_t channel, TimeNs now);
+  // Ends the channel of a program that wrote what makes no sense.
+  std::function<void(std::uint64_t channel, Failure why)> on_ended;
+
+  bool poll(TimeNs now) override;
+  bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] TimeNs next_deadline() const override { return station_->next_deadline(); }
+
+  [[nodiscard]] TcpStatus status() const;
+
+ private:
+  TcpPrograms(loop::Loop& loop, const TcpSettings& settings) : loop_(loop), settings_(settings), service_(settings.limits) {}
+  [[nodiscard]] Status prepare(TimeNs now);
+  [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged);
+  [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t ticket);
+  void on_woken(std::uint64_t channel);
+  void leave(std::uint64_t channel, TimeNs now);
+
+  loop::Loop& loop_;
+  TcpSettings settings_;
+  std::unique_ptr<tcp::PacketPort> port_;
+  std::unique_ptr<const tcp::CongestionControl> congestion_;
+  tcp::TcpService service_;
+  std::unique_ptr<tcp::Stack> stack_;
+  std::unique_ptr<tcp::Station> station_;
+  std::map<std::uint64_t, Fd> wakes_;  // by channel
+};
+
+}  // namespace offpath::agent

@@ -1,0 +1,266 @@
+// Programs' connections from end to end: an agent process with a device in a network namespace, programs on channels to it, and
+// Linux's own TCP as the peer in another. Skipped, with the reason, where no network namespaces can be made.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "channel/sockets.h"
+#include "kernel_peer.h"
+#include "link/address.h"
+#include "link/handshake.h"
+#include "namespace_pair.h"
+
+extern char** environ;
+
+namespace offpath::kernel_test {
+namespace {
+
+using channel::HostEnd;
+using channel::SocketArea;
+using channel::Sockets;
+using tcp::Endpoint;
+
+constexpr Endpoint own{{0x0a090002}, 7000};
+constexpr SocketArea::Endpoint kernel_server{0x0a090001, 7001};
+
+class AgentProcess {
+ public:
+  AgentProcess() : directory_(std::filesystem::temp_directory_path() / fmt::format("offpath-tcp-{}", getpid())) {
+    std::filesystem::create_directory(directory_);
+    std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
+    int pipe_ends[2];
+    OFP_ASSERT(pipe(pipe_ends) == 0);
+    Fd ready(pipe_ends[0]);
+    const std::string at = address(), tell = std::to_string(pipe_ends[1]);
+    std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM, "--listen", at.c_str(), "--ready-fd", tell.c_str(),
+                                          "--set", "tcp.device=near", "--set", "tcp.address=10.9.0.2/24", nullptr};
+    good_ = posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
+    close(pipe_ends[1]);
+    char byte;
+    good_ = good_ && read(ready.get(), &byte, 1) == 1;
+  }
+  ~AgentProcess() {
+    if (pid_ > 0) kill(pid_, SIGTERM), waitpid(pid_, nullptr, 0);
+    std::filesystem::remove_all(directory_);
+  }
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
+  [[nodiscard]] bool good() const noexcept { return good_; }
+  [[nodiscard]] std::string address() const { return "unix:" + (directory_ / "agent.sock").string(); }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+ private:
+  std::filesystem::path directory_;
+  pid_t pid_ = -1;
+  bool good_ = false;
+};
+
+struct Program {
+  explicit Program(const AgentProcess& agent) {
+    link::HostOptions options;
+    options.name = "program";
+    auto link = link::connect(link::Address::parse(agent.address()).value(), options, monotonic_ns() + 10 * second_ns);
+    OFP_ASSERT(link);
+    end = std::make_unique<HostEnd>(std::move(*link), options.layout);
+    auto opened = Sockets::open(*end, {64, 256 << 10}, monotonic_ns() + 10 * second_ns);
+    if (!opened) ADD_FAILURE() << opened.error().message;
+    else sockets = std::move(*opened);
+  }
+  ~Program() {
+    sockets.reset();
+    end->close(second_ns);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Until it has another answer than would_block.
+  template <class Call>
+  auto patiently(const Call& call) {
+    for (auto answer = call();; answer = call()) {
+      if (answer || answer.error().code != Error::would_block) return answer;
+      if (const Status waited = sockets->wait(monotonic_ns() + 30 * second_ns); !waited) return decltype(answer)(tl::unexpected(waited.error()));
+    }
+  }
+  // When it returns peers are let in.
+  Result<SocketArea::Handle> listen() {
+    auto listener = sockets->area().listen(own.port, 8);
+    while (listener && !sockets->area().look(*listener)->connected)
+      if (!sockets->wait(monotonic_ns() + 10 * second_ns) && !sockets->area().look(*listener)->connected) return fail(Error::timeout, "no listener");
+    return listener;
+  }
+  // Sends back what comes, until the peer has said all.
+  void echo(SocketArea::Handle flow) {
+    std::vector<std::byte> bytes(65'536);
+    for (;;) {
+      const auto got = patiently([&] { return sockets->area().receive(flow, bytes); });
+      if (!got || *got == 0) break;
+      for (std::size_t done = 0; done < *got;) {
+        const auto sent = patiently([&] { return sockets->area().send(flow, Bytes(bytes).subspan(done, *got - done)); });
+        if (!sent) return;
+        done += *sent;
+      }
+    }
+    sockets->area().close(flow);
+  }
+
+  std::unique_ptr<HostEnd> end;
+  std::unique_ptr<Sockets> sockets;
+};
+
+class ProgramsAndTheKernel : public testing::Test {
+ protected:
+  static NamespacePair& namespaces() {
+    static NamespacePair pair;
+    return pair;
+  }
+  void SetUp() override {
+    if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
+    static const bool connected = namespaces().connect("10.9.0.1/24");
+    ASSERT_TRUE(connected);
+    agent.emplace();
+    ASSERT_TRUE(agent->good());
+  }
+  // A kernel's client, on a thread of its own in the other namespace.
+  template <class With>
+  static std::thread client(const With& with) {
+    return std::thread([with] {
+      in_namespace(namespaces().peer.get(), [&] {
+        const Fd fd = tcp_socket();
+        const sockaddr_in to = address_of(own);
+        if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) with(fd.get());
+      });
+    });
+  }
+  std::optional<AgentProcess> agent;
+};
+
+TEST_F(ProgramsAndTheKernel, AProgramServes) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  const auto listener = program.listen();
+  ASSERT_TRUE(listener);
+  for (const std::uint64_t bytes : {1ull, 64ull, 100'000ull, 16ull << 20}) {
+    Exchanged result;
+    std::thread peer = client([&](int fd) { result = exchange(fd, 77, bytes, 77); });
+    const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
+    if (flow) program.echo(*flow);
+    peer.join();
+    ASSERT_TRUE(flow) << flow.error().message;
+    EXPECT_TRUE(result.whole);
+    EXPECT_EQ(result.received, bytes);
+    EXPECT_EQ(result.wrong, 0u);
+  }
+}
+
+TEST_F(ProgramsAndTheKernel, AProgramConnects) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  Fd listening;
+  in_namespace(namespaces().peer.get(), [&] {
+    listening = tcp_socket();
+    const sockaddr_in at = address_of({{kernel_server.address}, kernel_server.port});
+    ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+    ASSERT_EQ(::listen(listening.get(), 8), 0);
+  });
+  Exchanged result;
+  std::thread peer([&] {
+    const Fd fd(::accept(listening.get(), nullptr, nullptr));
+    result = exchange(fd.get(), 5, 1 << 20, 5);
+  });
+  const auto flow = program.sockets->area().connect(kernel_server);
+  ASSERT_TRUE(flow);
+  program.echo(*flow);
+  peer.join();
+  EXPECT_TRUE(result.whole);
+  EXPECT_EQ(result.received, 1u << 20);
+  EXPECT_EQ(result.wrong, 0u);
+  // And where nobody listens.
+  const auto refused = program.sockets->area().connect({kernel_server.address, 9});
+  std::byte byte;
+  const auto got = program.patiently([&] { return program.sockets->area().receive(*refused, {&byte, 1}); });
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Error::peer_lost);
+}
+
+TEST_F(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Program program(*agent);
+    const auto listener = program.listen();
+    static_cast<void>(write(told[1], listener ? "y" : "n", 1));
+    const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
+    static_cast<void>(write(told[1], flow ? "y" : "n", 1));
+    pause();
+    _exit(0);
+  }
+  char listens = 'n';
+  EXPECT_EQ(read(told[0], &listens, 1), 1);
+  EXPECT_EQ(listens, 'y');
+  ssize_t last = -2;
+  std::thread peer = client([&](int fd) {
+    char byte;
+    last = ::recv(fd, &byte, 1, 0);
+  });
+  char accepted = 'n';
+  EXPECT_EQ(read(told[0], &accepted, 1), 1);
+  EXPECT_EQ(accepted, 'y');
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  peer.join();
+  EXPECT_EQ(last, 0);  // all that it sent had arrived: an end, no reset
+  // Its port is free again.
+  Program next(*agent);
+  const auto listener = next.listen();
+  EXPECT_TRUE(listener);
+  close(told[0]), close(told[1]);
+}
+
+TEST_F(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
+  Program program(*agent);
+  const auto listener = program.listen();
+  ASSERT_TRUE(listener);
+  std::thread peer = client([](int fd) {
+    char byte;
+    static_cast<void>(::recv(fd, &byte, 1, 0));
+  });
+  const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
+  ASSERT_TRUE(flow);
+  const auto spent = [&] {  // by agent and program, in ticks
+    std::uint64_t ticks = 0;
+    for (const pid_t pid : {agent->pid(), getpid()}) {
+      std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "r");
+      unsigned long user = 0, system = 0;
+      EXPECT_EQ(std::fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+      std::fclose(file);
+      ticks += user + system;
+    }
+    return ticks;
+  };
+  const auto quiet = [&] { return program.sockets->wait(monotonic_ns() + second_ns).has_value(); };
+  while (quiet()) {}
+  const std::uint64_t before = spent();
+  EXPECT_FALSE(quiet());
+  EXPECT_LE(spent() - before, 5u) << "ticks of 10 ms in a second";
+  program.sockets->area().close(*flow);
+  peer.join();
+}
+
+TEST_F(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  kill(agent->pid(), SIGKILL);
+  Status waited;
+  while (waited) waited = program.sockets->wait(monotonic_ns() + 10 * second_ns);
+  EXPECT_EQ(waited.error().code, Error::peer_lost);
+}
+
+}  // namespace
+}  // namespace offpath::kernel_test
