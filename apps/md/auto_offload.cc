@@ -19,11 +19,6 @@ constexpr double patience_steps = 20, patience_s_min = 0.2;
 
 }  // namespace
 
-std::string_view name_of(Offload mode) {
-  constexpr std::array<std::string_view, 4> names{"none", "force", "list", "auto"};
-  return names[static_cast<std::size_t>(mode)];
-}
-
 AutoOffload::AutoOffload(Simulation& simulation, Ranks& ranks)
     : simulation_(simulation), ranks_(ranks), meter_(simulation), rebuilds_first_(simulation.rebuilds()) {
   if (on_any_rank(!simulation.has_coworker())) stage_ = Stage::settled;
@@ -122,7 +117,7 @@ void AutoOffload::predict() {
   std::snprintf(text.data(), text.size(), "ms a step: alone %.4g", 1e3 * alone_);
   found_ = text.data();
   for (const Candidate& one : candidates_) {
-    std::snprintf(text.data(), text.size(), ", %s %.4g predicted", std::string(name_of(one.mode)).c_str(), 1e3 * one.predicted);
+    std::snprintf(text.data(), text.size(), ", %s %.4g predicted", name_of(one.mode), 1e3 * one.predicted);
     found_ += text.data();
   }
 }
@@ -158,7 +153,7 @@ void AutoOffload::judge_trial(double seconds) {
   double each = seconds_ / static_cast<double>(counted);
   ranks_.maximum({&each, 1});
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), ", %s %.4g tried", std::string(name_of(simulation_.mode())).c_str(), 1e3 * each);
+  std::snprintf(text.data(), text.size(), ", %s %.4g tried", name_of(simulation_.mode()), 1e3 * each);
   found_ += text.data();
   if (each > worth_keeping * alone_ || on_any_rank(!simulation_.has_coworker())) return try_next();
   stage_ = Stage::settled;
@@ -175,13 +170,13 @@ void AutoOffload::watch_over(double seconds) {
   slow_windows_ = each > too_slow * alone_ ? slow_windows_ + 1 : 0;
   if (slow_windows_ < 2) return;
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), ", %s %.4g later", std::string(name_of(simulation_.mode())).c_str(), 1e3 * each);
+  std::snprintf(text.data(), text.size(), ", %s %.4g later", name_of(simulation_.mode()), 1e3 * each);
   found_ += text.data();
   simulation_.switch_to(Offload::none);
 }
 
 std::string AutoOffload::verdict() const {
-  const std::string mode(name_of(simulation_.mode()));
+  const std::string mode = name_of(simulation_.mode());
   if (!found_.empty()) return mode + " (" + found_ + ")";
   return mode + (simulation_.has_coworker() ? " (the agent has not answered yet)" : " (there is no agent)");
 }

@@ -59,6 +59,4 @@ class AutoOffload {
   std::string found_;
 };
 
-std::string_view name_of(Offload mode);
-
 }  // namespace md

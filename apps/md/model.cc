@@ -145,7 +145,7 @@ void print(const HostPhases& host, const AgentPhases& agent, const std::vector<R
   std::printf("# a list holds for %.3g steps, the bins of list mode for %.3g\n", host.list_steps, host.bins_steps);
   std::printf("# interval mode  predicted ms  measured ms  error %%  joules a step\n");
   for (const Row& row : rows) {
-    std::printf("%g %s %.5g ", row.interval, std::string(name_of(row.mode)).c_str(), 1e3 * row.predicted);
+    std::printf("%g %s %.5g ", row.interval, name_of(row.mode), 1e3 * row.predicted);
     if (row.measured) std::printf("%.5g %+.1f", 1e3 * *row.measured, 100 * (row.predicted / *row.measured - 1));
     else std::printf("- -");
     std::printf(" %.4g\n", watts.joules(row));
@@ -157,7 +157,7 @@ void write_rows(std::FILE* file, const char* name, const std::vector<Row>& rows,
   for (std::size_t k = 0; k < rows.size(); ++k) {
     const Row& row = rows[k];
     std::fprintf(file, "%s\n  {\"interval\": %g, \"mode\": \"%s\", \"predicted_s\": %.9g, \"joules\": %.9g", k == 0 ? "" : ",", row.interval,
-                 std::string(name_of(row.mode)).c_str(), row.predicted, watts.joules(row));
+                 name_of(row.mode), row.predicted, watts.joules(row));
     if (row.measured) std::fprintf(file, ", \"measured_s\": %.9g", *row.measured);
     std::fprintf(file, "}");
   }
@@ -208,7 +208,7 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
     }
     std::printf("# an agent of %g cores, each %g times as fast:\n", count, speed);
     for (const Row& row : predicted) {
-      std::printf("#   %g %s %.5g ms\n", row.interval, std::string(name_of(row.mode)).c_str(), 1e3 * row.predicted);
+      std::printf("#   %g %s %.5g ms\n", row.interval, name_of(row.mode), 1e3 * row.predicted);
     }
     others.emplace_back(count, std::move(predicted));
   }

@@ -77,10 +77,9 @@ std::vector<Option> make_options() {
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
   add({"--offload"}, "none | force | list | auto: what the agent at OFFPATH_AGENT computes", [](const Given& g, Settings& s) {
-    const std::array<std::string_view, 4> modes{"none", "force", "list", "auto"};
-    const auto* const mode = std::find(modes.begin(), modes.end(), g.value);
-    if (mode == modes.end()) g.refuse("none, force, list or auto");
-    s.offload = static_cast<Offload>(mode - modes.begin());
+    const auto* const mode = std::ranges::find_if(offload_modes, [&](Offload each) { return g.value == name_of(each); });
+    if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
+    s.offload = *mode;
   });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
   add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them", [](const Given& g, Settings& s) { s.dump_file = g.value; });

@@ -168,7 +168,7 @@ class Run {
                  simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
                  t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
                  simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(),
-                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker(), std::string(name_of(simulation_.mode())).c_str());
+                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker(), name_of(simulation_.mode()));
     if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
   }
 

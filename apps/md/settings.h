@@ -12,7 +12,19 @@ namespace md {
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };  // when lists are built anew
 enum class Offload { none, force, list, automatic };  // what the agent does; automatic: what serves best
-enum class Precision { whole, mixed };          // double throughout; pairs in float, sums in double
+enum class Precision { whole, mixed };  // double throughout; pairs in float, sums in double
+
+inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
+
+[[nodiscard]] constexpr const char* name_of(Offload mode) noexcept {
+  switch (mode) {
+    case Offload::none: return "none";
+    case Offload::force: return "force";
+    case Offload::list: return "list";
+    case Offload::automatic: return "auto";
+  }
+  return "?";
+}
 
 struct Settings {
   Units units = lj_units;

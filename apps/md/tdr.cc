@@ -77,7 +77,7 @@ int tdr(std::span<char* const> arguments, Ranks& ranks) {
           settings.interval = static_cast<std::int64_t>(interval);
           settings.offload = mode;
           rates.push_back({skin, interval, seed, mode, divergence(temperatures(settings, ranks), reference)});
-          std::printf("%g %g %d %s %.6e\n", skin, interval, seed, std::string(name_of(mode)).c_str(), rates.back().rate);
+          std::printf("%g %g %d %s %.6e\n", skin, interval, seed, name_of(mode), rates.back().rate);
           std::fflush(stdout);
         }
       }
@@ -90,7 +90,7 @@ int tdr(std::span<char* const> arguments, Ranks& ranks) {
   for (std::size_t k = 0; k < rates.size(); ++k) {
     const Rate& one = rates[k];
     std::fprintf(file, "%s\n  {\"skin\": %g, \"interval\": %g, \"seed\": %d, \"mode\": \"%s\", \"tdr\": %.9g}", k == 0 ? "" : ",", one.skin,
-                 one.interval, one.seed, std::string(name_of(one.mode)).c_str(), one.rate);
+                 one.interval, one.seed, name_of(one.mode), one.rate);
   }
   std::fprintf(file, "]}\n");
   if (std::fclose(file) != 0) throw BadInput(options.settings.report_file + ": cannot be written");
