@@ -57,7 +57,7 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::f
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&shared_->lock, &attributes);
   pthread_mutexattr_destroy(&attributes);
-  shared_->first_free = nobody;
+  shared_->first_free = shared_->first_changed = nobody;
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
 
@@ -79,15 +79,22 @@ std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
   const Handle handle = shared_->first_free;
   if (handle == nobody) return std::nullopt;
   shared_->first_free = cell(handle).next;
-  cell(handle) = Cell();
+  clear(handle);
   cell(handle).allowed = ring_bytes_;
   cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
   return handle;
 }
 
 void SocketArea::free_handle(Handle handle) noexcept {
-  cell(handle) = Cell();
+  clear(handle);
   cell(handle).next = std::exchange(shared_->first_free, handle);
+}
+
+void SocketArea::clear(Handle handle) noexcept {
+  Cell empty{};
+  empty.next_changed = cell(handle).next_changed;
+  empty.changed = cell(handle).changed;
+  cell(handle) = empty;
 }
 
 // ---- wishes
@@ -173,6 +180,32 @@ void SocketArea::fill_seats(Handle handle) noexcept {
 
 // ---- news
 
+void SocketArea::mark_changed(Handle handle) noexcept {
+  Cell& about = cell(handle);
+  if (std::exchange(about.changed, true)) return;
+  about.next_changed = std::exchange(shared_->first_changed, handle);
+}
+
+std::optional<SocketArea::Handle> SocketArea::take_changed() {
+  const Lock lock(*shared_);
+  const Handle handle = shared_->first_changed;
+  if (handle == nobody) return std::nullopt;
+  shared_->first_changed = cell(handle).next_changed;
+  cell(handle).changed = false;
+  return handle;
+}
+
+bool SocketArea::undelivered() {
+  const Lock lock(*shared_);
+  take_all();
+  for (Handle handle = 0; handle < layout_.flows; ++handle) {
+    const Cell& each = cell(handle);
+    const bool lives = (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & news::closed) == 0;
+    if (lives && each.acknowledged < each.offered) return true;
+  }
+  return false;
+}
+
 bool SocketArea::is_seat_of(const Cell& seat, const Cell& listener) noexcept {
   return listener.is == Cell::Is::listener && listener.serial == seat.serial;
 }
@@ -181,6 +214,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
   if (told.handle >= layout_.flows) return;
   Cell& about = cell(told.handle);
   if (about.is == Cell::Is::free) return;
+  mark_changed(told.handle);
   about.told |= told.what;
   if (told.error != TcpError::none) about.error = told.error;
   if ((told.what & (news::connected | news::accepted | news::listening)) != 0) {
@@ -195,7 +229,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
     Cell& listener = cell(about.listener);
     if (!is_seat_of(about, listener)) {  // it was closed meanwhile
       end(told.handle, true);
-    } else if (listener.first_waiting == nobody) {
+    } else if (mark_changed(about.listener); listener.first_waiting == nobody) {
       listener.first_waiting = listener.last_waiting = told.handle;
     } else {
       cell(listener.last_waiting).next = told.handle;

@@ -55,6 +55,11 @@ class SocketArea {
   void abort(Handle flow);
   [[nodiscard]] Result<Look> look(Handle handle);
 
+  // A connection or listener about which something was told since it was named last, whoever took it in; each once.
+  [[nodiscard]] std::optional<Handle> take_changed();
+  // Bytes of any connection, closed ones included, wait to be acknowledged.
+  [[nodiscard]] bool undelivered();
+
   // Takes in what the agent tells; true if it told something.
   bool take_in();
   // Before a sleep until the agent wakes this program. False: there is something already.
@@ -78,6 +83,8 @@ class SocketArea {
   bool settle(Handle handle) noexcept;
   void fill_seats(Handle listener) noexcept;
   [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
+  void mark_changed(Handle handle) noexcept;
+  void clear(Handle handle) noexcept;
   void take(const wire::TcpNews& news) noexcept;
   bool take_all() noexcept;
   void end(Handle handle, bool abort) noexcept;

@@ -20,6 +20,7 @@ struct SocketArea::Shared {
   std::uint32_t lacking;  // listeners that have fewer seats than they should
   std::uint32_t listeners;  // so far
   bool waits_for_room;
+  Handle first_changed;  // a list through Cell::next_changed
 };
 
 struct alignas(64) SocketArea::Cell {
@@ -36,6 +37,9 @@ struct alignas(64) SocketArea::Cell {
   std::uint32_t backlog, seated;       // of a listener; seated: seats, and flows that wait
   std::uint32_t serial;                // of a listener, and of its seats: handles are used again
   std::uint64_t offered, acknowledged, received, read, allowed;
+  // Of the handle, whatever it stands for.
+  Handle next_changed;
+  bool changed;
 };
 
 // Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been written.

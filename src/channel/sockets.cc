@@ -5,6 +5,9 @@
 
 #include <cerrno>
 
+#include "link/address.h"
+#include "link/handshake.h"
+
 namespace offpath::channel {
 
 Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions& options, TimeNs deadline) {
@@ -23,6 +26,20 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
+  return made;
+}
+
+Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, const std::string& name, const SocketOptions& options,
+                                                  TimeNs deadline) {
+  OFP_ASSIGN(const link::Address where, link::Address::parse(address));
+  if (where.kind != link::Address::Kind::unix_socket)
+    return fail(Error::unsupported, "connections want an agent on this machine (unix:/path), not {}", address);
+  link::HostOptions host;
+  host.name = name;
+  OFP_ASSIGN(auto link, link::connect(where, host, deadline));
+  auto end = std::make_unique<HostEnd>(std::move(link), host.layout);
+  OFP_ASSIGN(auto made, open(*end, options, deadline));
+  made->own_end_ = std::move(end);
   return made;
 }
 

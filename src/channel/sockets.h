@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/fd.h"
 #include "channel/host_end.h"
@@ -16,6 +17,9 @@ class Sockets {
  public:
   // Error::unsupported: the agent has no device for connections, or is on another machine. `end` outlives it.
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> open(HostEnd& end, const SocketOptions& options, TimeNs deadline);
+  // The same over a channel of its own to the agent at `address`, such as unix:/run/offpath/agent.sock.
+  [[nodiscard]] static Result<std::unique_ptr<Sockets>> connect(const std::string& address, const std::string& name, const SocketOptions& options,
+                                                                TimeNs deadline);
   ~Sockets();
   Sockets(const Sockets&) = delete;
   Sockets& operator=(const Sockets&) = delete;
@@ -34,6 +38,7 @@ class Sockets {
  private:
   Sockets(HostEnd& end, wire::RegionId region) noexcept : end_(end), region_(region) {}
 
+  std::unique_ptr<HostEnd> own_end_;  // of connect()
   HostEnd& end_;
   wire::RegionId region_;
   bool opened_ = false;

@@ -1,0 +1,140 @@
+// What a socket is and was told to be: options, names, FIONREAD. What is not known is refused, not ignored.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "sockets/addresses.h"
+#include "sockets/calls.h"
+#include "sockets/kernel.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+template <class Value>
+int give(const Value& value, void* to, socklen_t* length) {
+  std::memcpy(to, &value, std::min<std::size_t>(*length, sizeof value));
+  *length = std::min<socklen_t>(*length, sizeof value);
+  return 0;
+}
+
+template <class Value>
+int take(Value& value, const void* from, socklen_t length) {
+  if (length < sizeof value) return failed(EINVAL);
+  std::memcpy(&value, from, sizeof value);
+  return 0;
+}
+
+int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
+  switch (name) {
+    case SO_ERROR: {
+      const int code = take_error(socket, 0);
+      program().show_changed();
+      return give(code, to, length);
+    }
+    case SO_TYPE: return give(int{SOCK_STREAM}, to, length);
+    case SO_DOMAIN: return give(AF_INET, to, length);
+    case SO_PROTOCOL: return give(int{IPPROTO_TCP}, to, length);
+    case SO_ACCEPTCONN: return give(static_cast<int>(socket.listener), to, length);
+    case SO_KEEPALIVE: return give(socket.keepalive, to, length);
+    case SO_REUSEADDR: return give(socket.reuse_address, to, length);
+    case SO_SNDBUF: return give(socket.send_buffer, to, length);
+    case SO_RCVBUF: return give(socket.receive_buffer, to, length);
+    case SO_RCVTIMEO: return give(socket.receive_timeout, to, length);
+    case SO_SNDTIMEO: return give(socket.send_timeout, to, length);
+    case SO_LINGER: return give(linger{socket.resets ? 1 : 0, 0}, to, length);
+    default: return failed(ENOPROTOOPT);
+  }
+}
+
+int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
+  if (name == TCP_NODELAY) return give(socket.no_delay, to, length);
+  if (name != TCP_INFO) return failed(ENOPROTOOPT);
+  const auto look = program().area().look(socket.handle);
+  program().show_changed();
+  tcp_info info{};
+  info.tcpi_state = socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
+  if (look) info.tcpi_unacked = look->unacknowledged > 0 ? 1 : 0;
+  return give(info, to, length);
+}
+
+// Rings do not change their size: a buffer's is what it was, as the kernel has its limits too.
+int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
+  int ignored = 0;
+  switch (name) {
+    case SO_KEEPALIVE: return take(socket.keepalive, from, length);
+    case SO_REUSEADDR: return take(socket.reuse_address, from, length);
+    case SO_SNDBUF: case SO_RCVBUF: return take(ignored, from, length);
+    case SO_RCVTIMEO: return take(socket.receive_timeout, from, length);
+    case SO_SNDTIMEO: return take(socket.send_timeout, from, length);
+    case SO_LINGER: {
+      linger value{};
+      if (take(value, from, length) != 0) return -1;
+      socket.resets = value.l_onoff != 0 && value.l_linger == 0;
+      return 0;
+    }
+    default: return failed(ENOPROTOOPT);
+  }
+}
+
+int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
+  const auto look = program().area().look(socket.handle);
+  program().show_changed();
+  if (!look) return failed(EBADF);
+  if (peer && (socket.listener || look->remote.port == 0 || !look->connected)) return failed(ENOTCONN);
+  write_address(peer ? look->remote : socket.listener ? socket.bound : look->local, to, length);
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace offpath::sockets
+
+using namespace offpath::sockets;
+
+OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length) noexcept {
+  const Use socket = descriptors().find(fd);
+  if (!socket) return kernel::getsockopt(fd, level, name, to, length);
+  if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
+  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
+}
+
+OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {
+  const Use socket = descriptors().find(fd);
+  if (!socket) return kernel::setsockopt(fd, level, name, from, length);
+  if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
+  return level == IPPROTO_TCP && name == TCP_NODELAY ? take(socket->no_delay, from, length) : failed(ENOPROTOOPT);
+}
+
+OFP_CALL int getsockname(int fd, sockaddr* to, socklen_t* length) noexcept {
+  if (const Use socket = descriptors().find(fd)) return name_of(*socket, false, to, length);
+  if (const auto port = descriptors().bound(fd)) {
+    write_address({program().policy().own, *port}, to, length);
+    return 0;
+  }
+  return kernel::getsockname(fd, to, length);
+}
+
+OFP_CALL int getpeername(int fd, sockaddr* to, socklen_t* length) noexcept {
+  const Use socket = descriptors().find(fd);
+  return socket ? name_of(*socket, true, to, length) : kernel::getpeername(fd, to, length);
+}
+
+OFP_CALL int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  const Use socket = descriptors().find(fd);
+  if (!socket || request != FIONREAD) return kernel::ioctl(fd, request, argument);
+  const auto look = program().area().look(socket->handle);
+  program().show_changed();
+  *static_cast<int*>(argument) = look ? static_cast<int>(look->unread) : 0;
+  return 0;
+}

@@ -1,0 +1,25 @@
+// What the calls of this library have in common.
+#pragma once
+
+#include <sys/time.h>
+
+#include <optional>
+
+#include "sockets/program.h"
+
+// A call that programs find before the C library's.
+#define OFP_CALL extern "C" __attribute__((visibility("default")))
+
+namespace offpath::sockets {
+
+[[nodiscard]] int errno_of(wire::TcpError error) noexcept;
+// -1 with errno: for the end of a call.
+int failed(int code) noexcept;
+// That a call at this descriptor may not wait.
+[[nodiscard]] bool returns_at_once(int fd, int flags) noexcept;
+// Until the descriptor shows one of `events`. An errno: EINTR, or EAGAIN after `limit`.
+[[nodiscard]] int wait_for(int fd, short events, const timeval& limit) noexcept;
+// The errno of a connection on which nothing more can be done, told once; then `otherwise`.
+[[nodiscard]] int take_error(Socket& socket, int otherwise);
+
+}  // namespace offpath::sockets

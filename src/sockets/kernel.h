@@ -1,0 +1,56 @@
+// The calls that this library stands before, as they are behind it: the C library's own.
+#pragma once
+
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/status.h"
+
+namespace offpath::sockets::kernel {
+
+template <class Call>
+Call* next(const char* name) {
+  void* const found = ::dlsym(RTLD_NEXT, name);
+  OFP_ASSERT(found != nullptr);
+  return reinterpret_cast<Call*>(found);
+}
+
+// A function of its own for each name, which looks it up once.
+#define OFP_KERNEL_CALL(name, ...)                               \
+  template <class... Arguments>                                  \
+  auto name(Arguments... arguments) {                            \
+    static auto* const call = next<__VA_ARGS__>(#name);          \
+    return call(arguments...);                                   \
+  }
+
+OFP_KERNEL_CALL(bind, int(int, const sockaddr*, socklen_t))
+OFP_KERNEL_CALL(listen, int(int, int))
+OFP_KERNEL_CALL(accept4, int(int, sockaddr*, socklen_t*, int))
+OFP_KERNEL_CALL(connect, int(int, const sockaddr*, socklen_t))
+OFP_KERNEL_CALL(shutdown, int(int, int))
+OFP_KERNEL_CALL(close, int(int))
+OFP_KERNEL_CALL(dup, int(int))
+OFP_KERNEL_CALL(dup2, int(int, int))
+OFP_KERNEL_CALL(dup3, int(int, int, int))
+OFP_KERNEL_CALL(read, ssize_t(int, void*, size_t))
+OFP_KERNEL_CALL(write, ssize_t(int, const void*, size_t))
+OFP_KERNEL_CALL(readv, ssize_t(int, const iovec*, int))
+OFP_KERNEL_CALL(writev, ssize_t(int, const iovec*, int))
+OFP_KERNEL_CALL(recv, ssize_t(int, void*, size_t, int))
+OFP_KERNEL_CALL(send, ssize_t(int, const void*, size_t, int))
+OFP_KERNEL_CALL(recvfrom, ssize_t(int, void*, size_t, int, sockaddr*, socklen_t*))
+OFP_KERNEL_CALL(sendto, ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t))
+OFP_KERNEL_CALL(recvmsg, ssize_t(int, msghdr*, int))
+OFP_KERNEL_CALL(sendmsg, ssize_t(int, const msghdr*, int))
+OFP_KERNEL_CALL(sendfile, ssize_t(int, int, off_t*, size_t))
+OFP_KERNEL_CALL(getsockopt, int(int, int, int, void*, socklen_t*))
+OFP_KERNEL_CALL(setsockopt, int(int, int, int, const void*, socklen_t))
+OFP_KERNEL_CALL(getsockname, int(int, sockaddr*, socklen_t*))
+OFP_KERNEL_CALL(getpeername, int(int, sockaddr*, socklen_t*))
+OFP_KERNEL_CALL(fcntl, int(int, int, ...))
+OFP_KERNEL_CALL(ioctl, int(int, unsigned long, ...))
+
+#undef OFP_KERNEL_CALL
+
+}  // namespace offpath::sockets::kernel

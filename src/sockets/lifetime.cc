@@ -1,0 +1,93 @@
+// Descriptors come and go: close, shutdown, dup and its kin. In a child of vfork() they do so in the kernel alone.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+
+#include "sockets/calls.h"
+#include "sockets/kernel.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+// `made` is the number of a new descriptor that names what `fd` does; what it named before is forgotten.
+int also_at(int made, int fd) {
+  if (made < 0 || made == fd) return made;
+  Use use = descriptors().find(fd);
+  if (!use || program().vforked()) {
+    if (descriptors().find(made) && !program().vforked()) static_cast<void>(descriptors().remove(made));
+    return made;
+  }
+  descriptors().put(made, std::move(use));
+  return made;
+}
+
+void forget(unsigned from, unsigned to) {
+  for (unsigned fd = from; fd <= std::min<unsigned>(to, Descriptors::numbers - 1); ++fd) static_cast<void>(descriptors().remove(static_cast<int>(fd)));
+}
+
+}  // namespace
+
+}  // namespace offpath::sockets
+
+using namespace offpath::sockets;
+
+OFP_CALL int close(int fd) {
+  Use use = descriptors().find(fd);
+  if (use && program().vforked()) return kernel::close(fd);
+  const Use last = descriptors().remove(fd);
+  return kernel::close(fd);
+}
+
+OFP_CALL int close_range(unsigned from, unsigned to, int flags) noexcept {
+  static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
+  if ((flags & CLOSE_RANGE_CLOEXEC) == 0 && !program().vforked()) forget(from, to);
+  return call(from, to, flags);
+}
+
+OFP_CALL void closefrom(int from) noexcept {
+  static auto* const call = kernel::next<void(int)>("closefrom");
+  if (!program().vforked()) forget(static_cast<unsigned>(std::max(from, 0)), Descriptors::numbers);
+  call(from);
+}
+
+OFP_CALL int shutdown(int fd, int how) noexcept {
+  const Use socket = descriptors().find(fd);
+  if (!socket) return kernel::shutdown(fd, how);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return failed(EINVAL);
+  if (socket->listener) return failed(ENOTCONN);
+  const auto look = program().area().look(socket->handle);
+  if (!look || !look->connected) return failed(ENOTCONN);
+  if (how != SHUT_RD) static_cast<void>(program().area().finish(socket->handle));
+  if (how != SHUT_WR) socket->reads_ended = true;
+  program().show_changed();
+  program().show(*socket);
+  return 0;
+}
+
+OFP_CALL int dup(int fd) noexcept { return also_at(kernel::dup(fd), fd); }
+
+OFP_CALL int dup2(int fd, int to) noexcept { return also_at(kernel::dup2(fd, to), fd); }
+
+OFP_CALL int dup3(int fd, int to, int flags) noexcept { return also_at(kernel::dup3(fd, to, flags), fd); }
+
+OFP_CALL int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  const int done = kernel::fcntl(fd, command, argument);
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? also_at(done, fd) : done;
+}
+
+OFP_CALL int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return fcntl(fd, command, argument);
+}

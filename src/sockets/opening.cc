@@ -1,0 +1,173 @@
+// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until it listens or connects; then it is decided.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sockets/addresses.h"
+#include "sockets/calls.h"
+#include "sockets/kernel.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+constexpr int backlog_max = 128;  // each has its memory beforehand
+
+template <class Value>
+Value option_of(int fd, int level, int name) {
+  Value value{};
+  socklen_t length = sizeof value;
+  kernel::getsockopt(fd, level, name, static_cast<void*>(&value), &length);
+  return value;
+}
+
+[[nodiscard]] bool is_tcp(int fd) { return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM; }
+
+// What was set while it was the kernel's.
+void take_options(Socket& socket, int fd) {
+  socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
+  socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
+  socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
+  const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
+  socket.resets = linger_time.l_onoff != 0 && linger_time.l_linger == 0;
+  socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);
+  socket.send_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_SNDTIMEO);
+}
+
+[[nodiscard]] int flags_of(int fd) {
+  return ((kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? SOCK_NONBLOCK : 0) | ((kernel::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? SOCK_CLOEXEC : 0);
+}
+
+// The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
+[[nodiscard]] std::uint16_t wishes_of(int fd) {
+  return static_cast<std::uint16_t>(wire::tcp_no_delay | (option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE) != 0 ? wire::tcp_keepalive : 0));
+}
+
+int errno_of(const Failure& why) {
+  switch (why.code) {
+    case Error::no_space: return ENOBUFS;
+    case Error::would_block: return ENOBUFS;
+    default: return EINVAL;
+  }
+}
+
+int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
+  SocketArea* const area = program().open();
+  if (area == nullptr) return failed(ENETDOWN);
+  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max)), wishes_of(fd));
+  if (!handle) return failed(errno_of(handle.error()));
+  Use socket = program().make(*handle, true);
+  const auto look = program().decided(*handle);
+  if (look.closed) return failed(sockets::errno_of(look.error));
+  take_options(*socket, fd);
+  socket->bound = at;
+  if (socket->take_place(fd, flags_of(fd)) < 0) return -1;
+  program().show(*socket);
+  descriptors().put(fd, std::move(socket));
+  return 0;
+}
+
+int begin_connection(int fd, SocketArea::Endpoint to, std::uint16_t local_port) {
+  SocketArea* const area = program().open();
+  if (area == nullptr) return failed(ENETDOWN);
+  const auto handle = area->connect(to, local_port, wishes_of(fd));
+  if (!handle) return failed(errno_of(handle.error()));
+  Use socket = program().make(*handle, false);
+  take_options(*socket, fd);
+  const int flags = flags_of(fd);
+  if (socket->take_place(fd, flags) < 0) return -1;
+  socket->hide_writable(fd, *area);
+  program().show(*socket);
+  const timeval limit = socket->send_timeout;
+  const bool waits = (flags & SOCK_NONBLOCK) == 0;
+  descriptors().put(fd, std::move(socket));
+  if (!waits) return failed(EINPROGRESS);
+  if (const int code = wait_for(fd, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
+  const Use made = descriptors().find(fd);
+  if (!made) return failed(EBADF);
+  const int code = take_error(*made, 0);
+  return code != 0 ? failed(code) : 0;
+}
+
+int go_on_connecting(int fd, Socket& socket) {
+  const auto look = program().area().look(socket.handle);
+  program().show_changed();
+  if (socket.listener || !look || look->connected) return failed(EISCONN);
+  if (look->closed) return failed(take_error(socket, ECONNABORTED));
+  if (returns_at_once(fd, 0)) return failed(EALREADY);
+  if (const int code = wait_for(fd, POLLOUT, socket.send_timeout); code != 0) return failed(code);
+  const int code = take_error(socket, 0);
+  return code != 0 ? failed(code) : 0;
+}
+
+int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, int flags) {
+  if (!listener.listener) return failed(EINVAL);
+  if (program().forked()) return failed(EOPNOTSUPP);
+  SocketArea& area = program().area();
+  for (;;) {
+    const auto flow = area.accept(listener.handle);
+    listener.hide_readable(fd, area);
+    program().show_changed();
+    if (program().lost()) return failed(ENETDOWN);
+    if (flow) {
+      Use socket = program().make(*flow, false);
+      socket->no_delay = listener.no_delay;
+      socket->keepalive = listener.keepalive;
+      const int made = socket->take_place(-1, flags);
+      if (made < 0) return -1;
+      program().show(*socket);
+      if (const auto look = area.look(*flow); look) write_address(look->remote, address, length);
+      descriptors().put(made, std::move(socket));
+      return made;
+    }
+    if (flow.error().code != Error::would_block) return failed(EINVAL);
+    if (returns_at_once(fd, 0)) return failed(EAGAIN);
+    if (const int code = wait_for(fd, POLLIN, listener.receive_timeout); code != 0) return failed(code);
+  }
+}
+
+}  // namespace
+
+}  // namespace offpath::sockets
+
+using namespace offpath::sockets;
+
+// The agent's own address is none of this machine's, so the kernel would refuse it.
+OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
+  const auto at = read_address(address, length);
+  if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd)) return kernel::bind(fd, address, length);
+  descriptors().note_bound(fd, at->port);
+  return 0;
+}
+
+OFP_CALL int listen(int fd, int backlog) noexcept {
+  if (const Use socket = descriptors().find(fd)) return socket->listener ? 0 : failed(EINVAL);
+  if (program().policy().agent.empty() || program().forked() || !is_tcp(fd)) return kernel::listen(fd, backlog);
+  sockaddr_in name{};
+  socklen_t length = sizeof name;
+  if (kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
+  SocketArea::Endpoint at{ntohl(name.sin_addr.s_addr), ntohs(name.sin_port)};
+  if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
+  if (at.port == 0 || !program().policy().listens(at.address, at.port)) return kernel::listen(fd, backlog);
+  return offload_listener(fd, at, backlog);
+}
+
+OFP_CALL int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  const Use socket = descriptors().find(fd);
+  return socket ? accept_from(fd, *socket, address, length, flags) : kernel::accept4(fd, address, length, flags);
+}
+
+OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accept4(fd, address, length, 0); }
+
+OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
+  if (const Use socket = descriptors().find(fd)) return go_on_connecting(fd, *socket);
+  const auto to = read_address(address, length);
+  if (!to || !program().policy().connects(to->address) || program().forked() || !is_tcp(fd)) return kernel::connect(fd, address, length);
+  return begin_connection(fd, *to, descriptors().bound(fd).value_or(0));
+}

@@ -1,0 +1,83 @@
+#include "sockets/policy.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+namespace offpath::sockets {
+
+namespace {
+
+constexpr Network loopback{0x7f000000, 0xff000000};
+
+Result<std::uint32_t> parse_address(std::string_view text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return fail(Error::invalid, "'{}' is no IPv4 address", text);
+  return ntohl(address.s_addr);
+}
+
+Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number > most) return fail(Error::invalid, "'{}' is no number up to {}", text, most);
+  return number;
+}
+
+Result<Network> parse_network(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  OFP_ASSIGN(const std::uint32_t address, parse_address(text.substr(0, slash)));
+  std::uint32_t bits = 32;
+  if (slash != text.npos) {
+    OFP_ASSIGN(bits, parse_number(text.substr(slash + 1), 32));
+  }
+  const std::uint32_t mask = bits == 0 ? 0 : ~0u << (32 - bits);
+  return Network{address & mask, mask};
+}
+
+template <class Take>
+Status each_of(std::string_view list, const Take& take) {
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    OFP_TRY(take(list.substr(0, comma)));
+    list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool Policy::listens(std::uint32_t address, std::uint16_t port) const noexcept {
+  if (agent.empty() || (address != 0 && address != own)) return false;
+  return ports_all || std::ranges::find(ports, port) != ports.end();
+}
+
+bool Policy::connects(std::uint32_t address) const noexcept {
+  if (agent.empty() || address == 0 || loopback.has(address)) return false;
+  return std::ranges::any_of(networks, [&](const Network& each) { return each.has(address); });
+}
+
+Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect) {
+  Policy policy;
+  if (agent != nullptr) policy.agent = agent;
+  if (address != nullptr) {
+    OFP_ASSIGN(policy.own, parse_address(address));
+  }
+  if (listen != nullptr) {
+    policy.ports_all = false;
+    OFP_TRY(each_of(listen, [&](std::string_view text) -> Status {
+      OFP_ASSIGN(const std::uint32_t port, parse_number(text, 0xffff));
+      policy.ports.push_back(static_cast<std::uint16_t>(port));
+      return {};
+    }));
+  }
+  OFP_TRY(each_of(connect != nullptr ? connect : "0.0.0.0/0", [&](std::string_view text) -> Status {
+    OFP_ASSIGN(const Network network, parse_network(text));
+    policy.networks.push_back(network);
+    return {};
+  }));
+  return policy;
+}
+
+}  // namespace offpath::sockets

@@ -1,0 +1,53 @@
+#include "sockets/policy.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::sockets {
+namespace {
+
+constexpr std::uint32_t own = 0x0a090002, kernels = 0x0a090001, local = 0x7f000001;
+
+TEST(SocketPolicy, WithoutAnAgentNothingIsOffloaded) {
+  const auto policy = read_policy(nullptr, nullptr, nullptr, nullptr);
+  ASSERT_TRUE(policy);
+  EXPECT_FALSE(policy->listens(0, 80));
+  EXPECT_FALSE(policy->connects(kernels));
+}
+
+TEST(SocketPolicy, EverythingButLoopbackUnlessSaidOtherwise) {
+  const auto policy = read_policy("unix:/a", "10.9.0.2", nullptr, nullptr);
+  ASSERT_TRUE(policy);
+  EXPECT_TRUE(policy->listens(0, 80));
+  EXPECT_TRUE(policy->listens(own, 80));
+  EXPECT_FALSE(policy->listens(local, 80));
+  EXPECT_FALSE(policy->listens(kernels, 80));
+  EXPECT_TRUE(policy->connects(kernels));
+  EXPECT_FALSE(policy->connects(local));
+  EXPECT_FALSE(policy->connects(0));
+}
+
+TEST(SocketPolicy, PortsAndNetworksAreNamed) {
+  const auto policy = read_policy("unix:/a", nullptr, "80,8000", "10.9.0.0/24,192.168.1.7");
+  ASSERT_TRUE(policy);
+  EXPECT_TRUE(policy->listens(0, 8000));
+  EXPECT_FALSE(policy->listens(0, 81));
+  EXPECT_TRUE(policy->connects(kernels));
+  EXPECT_FALSE(policy->connects(0x0a090101));
+  EXPECT_TRUE(policy->connects(0xc0a80107));
+  const auto none = read_policy("unix:/a", nullptr, "", "");
+  ASSERT_TRUE(none);
+  EXPECT_FALSE(none->listens(0, 80));
+  EXPECT_FALSE(none->connects(kernels));
+}
+
+TEST(SocketPolicy, WhatIsWrongIsNamed) {
+  for (const auto& [listen, connect] : {std::pair{"80,x", "10.0.0.0/8"}, {"70000", "10.0.0.0/8"}, {"80", "10.0.0.0/33"}, {"80", "ten"}}) {
+    const auto policy = read_policy("unix:/a", nullptr, listen, connect);
+    ASSERT_FALSE(policy) << listen << ' ' << connect;
+    EXPECT_EQ(policy.error().code, Error::invalid);
+  }
+  EXPECT_FALSE(read_policy("unix:/a", "here", nullptr, nullptr));
+}
+
+}  // namespace
+}  // namespace offpath::sockets

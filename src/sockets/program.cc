@@ -1,0 +1,170 @@
+#include "sockets/program.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+namespace offpath::sockets {
+
+namespace {
+
+constexpr channel::SocketOptions options{.flows = 1024, .ring_bytes = 256 << 10};
+constexpr TimeNs open_wait_ns = 10 * second_ns;
+constexpr TimeNs leave_wait_ns = 5 * second_ns;
+
+void say(std::string_view what, const Failure& why) {
+  std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
+}
+
+[[gnu::destructor]] void at_exit() { program().leave(); }
+
+}  // namespace
+
+// Never destroyed: other threads of the program may be in a call while it exits.
+Program& program() noexcept {
+  static Program* const only = new Program;
+  return *only;
+}
+
+Program::Program() : pid_(getpid()) {
+  auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"), std::getenv("OFFPATH_SOCKETS_LISTEN"),
+                            std::getenv("OFFPATH_SOCKETS_CONNECT"));
+  if (policy) policy_ = std::move(*policy);
+  else say("nothing is offloaded", policy.error());
+  pthread_atfork(nullptr, nullptr, [] { program().in_child(); });
+}
+
+bool Program::vforked() const noexcept { return getpid() != pid_; }
+
+void Program::in_child() noexcept {
+  pid_ = getpid();
+  if (area_.load() != nullptr) descriptors().count_again();
+}
+
+SocketArea* Program::open() {
+  if (lost() || forked()) return nullptr;
+  const std::lock_guard lock(opening_);
+  if (std::exchange(tried_, true)) return area_.load();
+  void* const memory = mmap(nullptr, sizeof(Socket) * options.flows, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  sockets_ = static_cast<Socket*>(memory);
+  for (std::uint32_t handle = 0; handle < options.flows; ++handle) new (sockets_ + handle) Socket;
+  auto opened = channel::Sockets::connect(policy_.agent, program_invocation_short_name, options, monotonic_ns() + open_wait_ns);
+  if (!opened) {
+    say("no connections over " + policy_.agent, opened.error());
+    return nullptr;
+  }
+  connections_ = std::move(*opened);
+  area_.store(&connections_->area(), std::memory_order_release);
+  sigset_t all, before;  // signals are for the program's own threads
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([this] { listen_to_agent(); }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return area_.load();
+}
+
+void Program::listen_to_agent() {
+  pthread_setname_np(pthread_self(), "offpath-sockets");
+  for (;;) {
+    const Status waited = connections_->wait(never, 0);
+    if (!waited && waited.error().code != Error::timeout) {
+      say("every connection is lost", waited.error());
+      lost_ = true;
+      for (std::uint32_t handle = 0; handle < options.flows; ++handle)
+        if (sockets_[handle].users.load() != 0) show(sockets_[handle]);
+      return told();
+    }
+    show_changed();
+    told();
+  }
+}
+
+void Program::told() {
+  const std::lock_guard lock(telling_);
+  ++tellings_;
+  told_.notify_all();
+}
+
+Use Program::make(SocketArea::Handle handle, bool listener) {
+  Socket& socket = sockets_[handle];
+  socket.handle = handle;
+  socket.listener = listener;
+  socket.error_told = socket.resets = false;
+  socket.reads_ended = false;
+  socket.bound = {};
+  socket.receive_timeout = socket.send_timeout = {};
+  socket.no_delay = socket.keepalive = socket.reuse_address = 0;
+  socket.send_buffer = socket.receive_buffer = static_cast<int>(options.ring_bytes);
+  socket.users = 1;
+  return Use(&socket);
+}
+
+void Program::end(Socket& socket) {
+  if (!forked()) socket.end_signal();
+  if (socket.resets) area().abort(socket.handle);
+  else area().close(socket.handle);
+}
+
+void Program::show(Socket& socket) {
+  auto look = area().look(socket.handle);
+  if (!look) return;
+  if (lost()) look->closed = look->readable = look->writable = true;
+  socket.show(*look);
+}
+
+void Program::show_changed() {
+  while (const auto handle = area().take_changed()) {
+    Socket& about = sockets_[*handle];
+    std::uint32_t users = about.users.load();
+    while (users != 0 && !about.users.compare_exchange_weak(users, users + 1)) {}
+    if (users == 0) continue;  // who makes it looks afterwards
+    const Use use(&about);
+    show(about);
+  }
+}
+
+SocketArea::Look Program::decided(SocketArea::Handle handle) {
+  for (;;) {
+    std::unique_lock lock(telling_);
+    const std::uint64_t before = tellings_;
+    lock.unlock();
+    const auto look = area().look(handle);
+    OFP_ASSERT(look);
+    if (look->connected || look->closed) return *look;
+    if (lost()) {
+      SocketArea::Look gone = *look;
+      gone.closed = true;
+      gone.error = wire::TcpError::reset;
+      return gone;
+    }
+    show_changed();
+    lock.lock();
+    told_.wait(lock, [&] { return tellings_ != before; });
+  }
+}
+
+void Program::leave() {
+  if (area_.load() == nullptr || forked() || lost()) return;
+  for (std::uint32_t handle = 0; handle < options.flows; ++handle)
+    if (sockets_[handle].users.load() != 0) area().close(handle);
+  const TimeNs deadline = monotonic_ns() + leave_wait_ns;
+  for (;;) {
+    std::unique_lock lock(telling_);
+    const std::uint64_t before = tellings_;
+    lock.unlock();
+    if (lost() || !area().undelivered() || monotonic_ns() >= deadline) return;
+    lock.lock();
+    told_.wait_for(lock, std::chrono::nanoseconds(deadline - monotonic_ns()), [&] { return tellings_ != before; });
+  }
+}
+
+}  // namespace offpath::sockets

@@ -1,0 +1,97 @@
+#include "sockets/socket.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "sockets/kernel.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+// More than a Unix socket with the smallest buffer holds back before it says that it is full.
+constexpr std::size_t filling_bytes = 4096;
+constexpr int smallest_buffer = 1;  // the kernel rounds up
+
+// Out of the way of programs that count on small numbers.
+int move_up(int fd) {
+  rlimit limit{};
+  const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
+  const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
+  kernel::close(fd);
+  return moved;
+}
+
+}  // namespace
+
+int Socket::take_place(int fd, int flags) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return -1;
+  const int buffer = smallest_buffer;
+  kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer), static_cast<socklen_t>(sizeof buffer));
+  signal_ = move_up(ends[1]);
+  if (signal_ >= 0 && fd >= 0) {
+    const int placed = kernel::dup3(ends[0], fd, (flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+    kernel::close(ends[0]);
+    ends[0] = placed;
+  }
+  if (signal_ < 0 || ends[0] < 0) {
+    if (ends[0] >= 0) kernel::close(ends[0]);
+    end_signal();
+    errno = EMFILE;
+    return -1;
+  }
+  readable_ = full_ = finished_ = closed_ = false;
+  return ends[0];
+}
+
+void Socket::show(const SocketArea::Look& look) {
+  const std::lock_guard lock(showing_);
+  if (signal_ < 0) return;
+  if (look.readable && !readable_) {
+    kernel::send(signal_, static_cast<const void*>(""), std::size_t{1}, MSG_DONTWAIT | MSG_NOSIGNAL);
+    readable_ = true;
+  }
+  if (look.writable && full_) {
+    char bytes[filling_bytes];
+    while (kernel::recv(signal_, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {}
+    full_ = false;
+  }
+  if (look.finished && !finished_) {
+    kernel::shutdown(signal_, static_cast<int>(SHUT_WR));
+    finished_ = true;
+  }
+  if (look.closed && !closed_ && !listener) {
+    kernel::shutdown(signal_, static_cast<int>(SHUT_RDWR));
+    closed_ = true;
+  }
+}
+
+void Socket::hide_readable(int fd, SocketArea& area) {
+  const std::lock_guard lock(showing_);
+  const auto look = area.look(handle);
+  if (!readable_ || !look || look->readable) return;
+  char byte;
+  kernel::recv(fd, static_cast<void*>(&byte), std::size_t{1}, static_cast<int>(MSG_DONTWAIT));
+  readable_ = false;
+}
+
+void Socket::hide_writable(int fd, SocketArea& area) {
+  const std::lock_guard lock(showing_);
+  const auto look = area.look(handle);
+  if (full_ || !look || look->writable) return;
+  const char bytes[filling_bytes]{};
+  kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  full_ = true;
+}
+
+void Socket::end_signal() {
+  const std::lock_guard lock(showing_);
+  if (signal_ >= 0) kernel::close(signal_);
+  signal_ = -1;
+}
+
+}  // namespace offpath::sockets

@@ -1,0 +1,105 @@
+#include "sockets/transfer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "sockets/calls.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+// The bytes of `parts` one after the other.
+class Parts {
+ public:
+  explicit Parts(std::span<const iovec> parts) noexcept : left_(parts) { skip_empty(); }
+  [[nodiscard]] bool done() const noexcept { return left_.empty(); }
+  [[nodiscard]] MutableBytes next() const noexcept {
+    return MutableBytes(static_cast<std::byte*>(left_.front().iov_base), left_.front().iov_len).subspan(at_);
+  }
+  void advance(std::size_t bytes) noexcept {
+    at_ += bytes;
+    skip_empty();
+  }
+
+ private:
+  void skip_empty() noexcept {
+    while (!left_.empty() && at_ == left_.front().iov_len) left_ = left_.subspan(1), at_ = 0;
+  }
+  std::span<const iovec> left_;
+  std::size_t at_ = 0;
+};
+
+// Why a call cannot go on, once for all.
+int refusal(const Socket& socket) {
+  if (socket.listener) return ENOTCONN;
+  return program().forked() ? EOPNOTSUPP : 0;
+}
+
+ssize_t broken(Socket& socket, int flags) {
+  const int code = take_error(socket, EPIPE);
+  if (code == EPIPE && (flags & MSG_NOSIGNAL) == 0) ::raise(SIGPIPE);
+  return failed(code);
+}
+
+}  // namespace
+
+ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags) {
+  if (const int code = refusal(socket)) return failed(code);
+  SocketArea& area = program().area();
+  Parts parts(given);
+  ssize_t total = 0;
+  while (!parts.done()) {
+    const auto got = area.receive(socket.handle, parts.next(), (flags & MSG_PEEK) != 0);
+    if (got && *got > 0) {
+      total += static_cast<ssize_t>(*got);
+      if ((flags & MSG_PEEK) != 0) break;
+      parts.advance(*got);
+      continue;
+    }
+    const bool waits = !got && got.error().code == Error::would_block && !program().lost();
+    if (waits) socket.hide_readable(fd, area);
+    program().show_changed();
+    if (total > 0 && ((flags & MSG_WAITALL) == 0 || !waits)) return total;
+    if (got || socket.reads_ended) return total;
+    if (!waits) {  // an error is told once, then this is the end of the stream
+      const int code = take_error(socket, 0);
+      return code != 0 ? failed(code) : 0;
+    }
+    if (returns_at_once(fd, flags)) return total > 0 ? total : failed(EAGAIN);
+    if (const int code = wait_for(fd, POLLIN, socket.receive_timeout); code != 0) return total > 0 ? total : failed(code);
+  }
+  socket.hide_readable(fd, area);
+  program().show_changed();
+  return total;
+}
+
+ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
+  if (const int code = refusal(socket)) return failed(code);
+  SocketArea& area = program().area();
+  Parts parts(given);
+  ssize_t total = 0;
+  while (!parts.done()) {
+    const auto sent = area.send(socket.handle, parts.next());
+    if (sent) {
+      total += static_cast<ssize_t>(*sent);
+      parts.advance(*sent);
+      continue;
+    }
+    const bool waits = sent.error().code == Error::would_block && !program().lost();
+    if (waits) socket.hide_writable(fd, area);
+    program().show_changed();
+    if (!waits) return total > 0 ? total : broken(socket, flags);
+    if (returns_at_once(fd, flags)) return total > 0 ? total : failed(EAGAIN);
+    if (const int code = wait_for(fd, POLLOUT, socket.send_timeout); code != 0) return total > 0 ? total : failed(code);
+  }
+  // Poll does not say writable when there is no room left.
+  socket.hide_writable(fd, area);
+  program().show_changed();
+  return total;
+}
+
+}  // namespace offpath::sockets

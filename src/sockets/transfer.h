@@ -1,0 +1,17 @@
+// Bytes in and out of an offloaded socket, whichever call asked for it.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <span>
+
+#include "sockets/socket.h"
+
+namespace offpath::sockets {
+
+// As recvmsg and sendmsg with these flags: how many bytes, or -1 with errno.
+[[nodiscard]] ssize_t receive(int fd, Socket& socket, std::span<const iovec> parts, int flags);
+[[nodiscard]] ssize_t send(int fd, Socket& socket, std::span<const iovec> parts, int flags);
+
+}  // namespace offpath::sockets

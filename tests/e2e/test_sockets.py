@@ -1,0 +1,98 @@
+"""Unmodified programs over the agent's TCP (``offpath sockets``), against Linux's own TCP in another network namespace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess, agent, until
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+LIBRARY = Path(os.environ.get("OFFPATH_BUILD_DIR", Path(__file__).resolve().parents[2] / "build/release")) / "lib/liboffpath_sockets.so"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[NetworkPair]:
+    with network_pair() as made:
+        yield made
+
+
+@pytest.fixture
+def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
+    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
+    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
+        yield running
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """One small file and one that takes many rings."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "small").write_text("hello\n")
+    (folder / "large").write_bytes(random.Random(1).randbytes(8 << 20))
+    return folder
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "OFFPATH_AGENT": f"unix:{tmp_path}/agent.sock", "OFFPATH_SOCKETS_ADDRESS": AGENT_ADDRESS,
+            "LD_PRELOAD": str(LIBRARY)}  # fmt: skip
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def http_server(address: str) -> list[str]:
+    return [sys.executable, "-m", "http.server", "8000", "--bind", address]
+
+
+def fetch(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command, capture_output=True, timeout=30, check=False, env=env)
+
+
+def curl(address: str, path: str) -> list[str]:
+    return ["curl", "--silent", "--show-error", "--fail", "--max-time", "20", f"http://{address}:8000/{path}"]
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", AGENT_ADDRESS])
+def test_a_server_of_python_answers_curl(tmp_path: Path, pair: NetworkPair, served: AgentProcess, files: Path, bound: str) -> None:
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(pair.near_command(*http_server(bound)), cwd=files, env=environment(tmp_path), stderr=log, stdout=log)
+    try:
+        assert until(lambda: fetch(pair.far_command(*curl(AGENT_ADDRESS, "small"))).stdout == b"hello\n"), (tmp_path / "server.log").read_text()
+        large = fetch(pair.far_command(*curl(AGENT_ADDRESS, "large")))
+        assert large.returncode == 0, large.stderr
+        assert digest(large.stdout) == digest((files / "large").read_bytes())
+        assert fetch(pair.far_command(*curl(AGENT_ADDRESS, "none"))).returncode == 22  # 404 is an answer, too
+        assert server.poll() is None
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_curl_asks_a_server_in_the_kernel(tmp_path: Path, pair: NetworkPair, served: AgentProcess, files: Path) -> None:
+    server = subprocess.Popen(pair.far_command(*http_server("0.0.0.0")), cwd=files, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(0.1)
+        assert until(lambda: fetch(pair.far_command(*curl(KERNEL_ADDRESS, "small"))).stdout == b"hello\n")
+        # There is no way from there but over the agent.
+        assert fetch(pair.near_command(*curl(KERNEL_ADDRESS, "small"))).returncode == 7
+        env = environment(tmp_path)
+        assert fetch(pair.near_command(*curl(KERNEL_ADDRESS, "small")), env).stdout == b"hello\n"
+        large = fetch(pair.near_command(*curl(KERNEL_ADDRESS, "large")), env)
+        assert digest(large.stdout) == digest((files / "large").read_bytes())
+        refused = fetch(pair.near_command("curl", "--silent", "--max-time", "20", f"http://{KERNEL_ADDRESS}:9/"), env)
+        assert refused.returncode == 7
+    finally:
+        server.kill()
+        server.wait()
