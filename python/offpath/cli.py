@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from . import __version__
+from . import __version__, sockets
 from .agent import find_agent
 from .agent_http import fetch, fetch_status, find_http
 from .errors import Error
@@ -82,6 +82,22 @@ def agent(context: typer.Context) -> None:
     """Runs an agent; every argument is offpath-agent's own (offpath agent --help)."""
     program = find_agent()
     os.execv(program, [program, *context.args])
+
+
+@app.command("sockets")
+def sockets_command(command: Annotated[list[str], typer.Argument(help="-- PROGRAM ARGUMENTS…", show_default=False)],
+                    agent: AgentOption = None,
+                    address: Annotated[str | None, typer.Option(help="The agent's own address (tcp.address), for programs that bind to it.")] = None,
+                    listen: Annotated[str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")] = None,
+                    to: Annotated[str | None, typer.Option("--connect", help="Networks to offload, such as 10.9.0.0/24; else all.")] = None,
+                    ) -> None:  # fmt: skip
+    """Runs an unmodified program whose TCP connections go over the agent (docs/sockets.md)."""
+    where = agent or os.environ.get("OFFPATH_AGENT")
+    if not where:
+        raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
+    environment = sockets.environment(where, address=address, listen=listen, connect=to)
+    with os_errors():
+        os.execvpe(command[0], command, environment)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, until
+from offpath import sockets
+
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
-
-LIBRARY = Path(os.environ.get("OFFPATH_BUILD_DIR", Path(__file__).resolve().parents[2] / "build/release")) / "lib/liboffpath_sockets.so"
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "OFFPATH_AGENT": f"unix:{tmp_path}/agent.sock", "OFFPATH_SOCKETS_ADDRESS": AGENT_ADDRESS,
-            "LD_PRELOAD": str(LIBRARY)}  # fmt: skip
+    return sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
 
 
 def digest(data: bytes) -> str:
@@ -78,6 +76,16 @@ def test_a_server_of_python_answers_curl(tmp_path: Path, pair: NetworkPair, serv
     finally:
         server.kill()
         server.wait()
+
+
+def test_the_command_line_starts_programs(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    program = "import socket; s = socket.socket(); s.bind(('0.0.0.0', 8001)); s.listen(); print(s.type, s.getsockname()[1])"
+    words = [sys.executable, "-m", "offpath", "sockets", "--agent", f"unix:{tmp_path}/agent.sock", "--listen", "8001", "--"]
+    done = fetch(pair.near_command(*words, sys.executable, "-c", program))
+    assert done.stdout.split() == [b"SocketKind.SOCK_STREAM" if sys.version_info < (3, 11) else b"1", b"8001"], done
+    missing_program = fetch([*words, "/no/such/program"])
+    assert missing_program.returncode == 1
+    assert b"/no/such/program" in missing_program.stderr
 
 
 def test_curl_asks_a_server_in_the_kernel(tmp_path: Path, pair: NetworkPair, served: AgentProcess, files: Path) -> None:
