@@ -87,9 +87,15 @@ def agent(context: typer.Context) -> None:
 @app.command("sockets")
 def sockets_command(command: Annotated[list[str], typer.Argument(help="-- PROGRAM ARGUMENTS…", show_default=False)],
                     agent: AgentOption = None,
-                    address: Annotated[str | None, typer.Option(help="The agent's own address (tcp.address), for programs that bind to it.")] = None,
-                    listen: Annotated[str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")] = None,
-                    to: Annotated[str | None, typer.Option("--connect", help="Networks to offload, such as 10.9.0.0/24; else all.")] = None,
+                    address: Annotated[
+                        str | None, typer.Option(help="The agent's own (tcp.address), for programs that bind to it.")
+                    ] = None,
+                    listen: Annotated[
+                        str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")
+                    ] = None,
+                    to: Annotated[
+                        str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,…; else all.")
+                    ] = None,
                     ) -> None:  # fmt: skip
     """Runs an unmodified program whose TCP connections go over the agent (docs/sockets.md)."""
     where = agent or os.environ.get("OFFPATH_AGENT")

@@ -12,8 +12,8 @@ LIBRARY = "liboffpath_sockets.so"
 
 
 def find_library() -> Path:
-    """The preload library: OFFPATH_SOCKETS_LIBRARY, of the build in OFFPATH_BUILD_DIR, in the environment this package is installed
-    in, or the system's. Raises Error naming where it was looked for."""
+    """The preload library: OFFPATH_SOCKETS_LIBRARY, of the build in OFFPATH_BUILD_DIR, in the environment this package
+    is installed in, or the system's. Raises Error naming where it was looked for."""
     if given := os.environ.get("OFFPATH_SOCKETS_LIBRARY"):
         return Path(given)
     places = []
@@ -31,8 +31,8 @@ def find_library() -> Path:
 
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
                 base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
-    """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind to it.
-    ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one."""
+    """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
+    to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one."""
     made = {**base, "OFFPATH_AGENT": agent}
     for name, value in (("ADDRESS", address), ("LISTEN", listen), ("CONNECT", connect)):
         made.pop(f"OFFPATH_SOCKETS_{name}", None)

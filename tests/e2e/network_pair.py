@@ -1,5 +1,5 @@
-"""Two network namespaces of a test's own, gone with the processes that hold them: ``near`` is the agent's device in one, ``far`` the
-kernel's, with an address, in the other."""
+"""Two network namespaces of a test's own, gone with the processes that hold them: ``near`` is the agent's device in
+one, ``far`` the kernel's, with an address, in the other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def network_pair() -> Iterator[NetworkPair]:
         def run(command: list[str]) -> None:
             subprocess.run(command, check=True, capture_output=True)
 
-        run(pair.near_command("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(pair.far)))
+        run(
+            pair.near_command(
+                "ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(pair.far)
+            )
+        )
         run(pair.near_command("ip", "link", "set", "lo", "up"))
         run(pair.near_command("ip", "link", "set", "near", "up"))
         run(pair.far_command("ip", "link", "set", "lo", "up"))

@@ -1,9 +1,10 @@
-"""Unmodified programs over the agent's TCP (``offpath sockets``), against Linux's own TCP in another network namespace."""
+"""Unmodified programs over the agent's TCP (``offpath sockets``), against Linux's own in another network namespace."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, until
-from offpath import sockets
-
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -63,11 +63,17 @@ def curl(address: str, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", AGENT_ADDRESS])
-def test_a_server_of_python_answers_curl(tmp_path: Path, pair: NetworkPair, served: AgentProcess, files: Path, bound: str) -> None:
+def test_a_server_of_python_answers_curl(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, files: Path, bound: str
+) -> None:
     with (tmp_path / "server.log").open("wb") as log:
-        server = subprocess.Popen(pair.near_command(*http_server(bound)), cwd=files, env=environment(tmp_path), stderr=log, stdout=log)
+        server = subprocess.Popen(
+            pair.near_command(*http_server(bound)), cwd=files, env=environment(tmp_path), stderr=log, stdout=log
+        )
     try:
-        assert until(lambda: fetch(pair.far_command(*curl(AGENT_ADDRESS, "small"))).stdout == b"hello\n"), (tmp_path / "server.log").read_text()
+        assert until(lambda: fetch(pair.far_command(*curl(AGENT_ADDRESS, "small"))).stdout == b"hello\n"), (
+            tmp_path / "server.log"
+        ).read_text()
         large = fetch(pair.far_command(*curl(AGENT_ADDRESS, "large")))
         assert large.returncode == 0, large.stderr
         assert digest(large.stdout) == digest((files / "large").read_bytes())
@@ -79,8 +85,20 @@ def test_a_server_of_python_answers_curl(tmp_path: Path, pair: NetworkPair, serv
 
 
 def test_the_command_line_starts_programs(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    program = "import socket; s = socket.socket(); s.bind(('0.0.0.0', 8001)); s.listen(); print(s.type, s.getsockname()[1])"
-    words = [sys.executable, "-m", "offpath", "sockets", "--agent", f"unix:{tmp_path}/agent.sock", "--listen", "8001", "--"]
+    program = (
+        "import socket; s = socket.socket(); s.bind(('0.0.0.0', 8001)); s.listen(); print(s.type, s.getsockname()[1])"
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "offpath",
+        "sockets",
+        "--agent",
+        f"unix:{tmp_path}/agent.sock",
+        "--listen",
+        "8001",
+        "--",
+    ]
     done = fetch(pair.near_command(*words, sys.executable, "-c", program))
     assert done.stdout.split() == [b"SocketKind.SOCK_STREAM" if sys.version_info < (3, 11) else b"1", b"8001"], done
     missing_program = fetch([*words, "/no/such/program"])
@@ -104,3 +122,67 @@ def test_curl_asks_a_server_in_the_kernel(tmp_path: Path, pair: NetworkPair, ser
     finally:
         server.kill()
         server.wait()
+
+
+ECHO_TO_THE_END = """
+import os, select, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.sendall(b"ready")
+poll = select.epoll()
+poll.register(s, select.EPOLLIN | select.EPOLLRDHUP)
+print(poll.poll(20) != [], flush=True)
+try:
+    print(s.recv(1))
+except OSError as error:
+    print(type(error).__name__, flush=True)
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])))
+except OSError as error:
+    print(os.strerror(error.errno))
+"""
+
+
+def test_a_program_learns_that_its_agent_is_gone(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    listen = "; ".join(["import socket", "s = socket.create_server(('0.0.0.0', 7100))", "c, _ = s.accept()",
+                        "c.recv(5)", "print('there', flush=True)", "c.recv(1)"])  # fmt: skip
+    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", listen), stdout=subprocess.PIPE)
+    time.sleep(0.3)
+    program = subprocess.Popen(pair.near_command(sys.executable, "-c", ECHO_TO_THE_END, KERNEL_ADDRESS, "7100"),
+                               env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    try:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == b"there\n"
+        served.process.kill()
+        out, err = program.communicate(timeout=20)
+        assert out.split(b"\n")[:3] == [b"True", b"ConnectionResetError", b"Network is down"], (out, err)
+        assert b"every connection is lost" in err
+    finally:
+        for each in (peer, program):
+            each.kill()
+            each.wait()
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
+def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    env = environment(tmp_path)
+    redis = ["redis-server", "--bind", "0.0.0.0", "--save", "", "--protected-mode", "no", "--port"]
+    near = subprocess.Popen(
+        pair.near_command(*redis, "6379"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    far = subprocess.Popen(pair.far_command(*redis, "6380"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ask = ["redis-benchmark", "-t", "set,get", "--csv", "-c", "20"]
+    try:
+        for address, port, enter, with_env in (
+            (AGENT_ADDRESS, "6379", pair.far_command, None),
+            (KERNEL_ADDRESS, "6380", pair.near_command, env),
+        ):
+            ping = enter("redis-cli", "-h", address, "-p", port, "ping")
+            assert until(lambda ping=ping, with_env=with_env: fetch(ping, with_env).stdout == b"PONG\n")
+            for words in (["-n", "4000"], ["-n", "8000", "-P", "16"], ["-n", "100", "-d", "1048576"]):
+                done = fetch(enter(*ask, "-h", address, "-p", port, *words), with_env)
+                assert done.returncode == 0, done.stderr
+                assert done.stdout.count(b"\n") == 3, done.stdout  # a title, SET and GET
+    finally:
+        for each in (near, far):
+            each.kill()
+            each.wait()
