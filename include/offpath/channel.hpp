@@ -9,7 +9,10 @@
 #include <offpath/objects.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -88,14 +91,6 @@ class Channel {
     });
     return Gauges(channel_, gauges);
   }
-  // Asks for it and returns at once. `wait` is how long it may take to come.
-  [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
-    ofp_want* want = nullptr;
-    detail::call([&](ofp_error* error) {
-      return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), &want, error);
-    });
-    return Want(channel_, want);
-  }
   // Objects whose keys match the patterns, in the order of storing.
   [[nodiscard]] std::vector<Entry> list(const std::string& pool, const Key& patterns = {"*", "*"},
                                         Wait wait = std::chrono::seconds(10)) {
@@ -103,14 +98,7 @@ class Channel {
     detail::call([&](ofp_error* error) {
       return ofp_pool_list(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &made, error);
     });
-    const detail::Owned<ofp_listing> listing(made);
-    std::vector<Entry> entries;
-    for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
-      ofp_entry entry{};
-      (void)ofp_listing_entry(listing.get(), i, &entry);
-      entries.push_back({{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence});
-    }
-    return entries;
+    return detail::entries_of(detail::Owned<ofp_listing>(made));
   }
   // Removes matching objects; returns how many.
   std::uint64_t drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
@@ -119,6 +107,68 @@ class Channel {
       return ofp_pool_drop(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &dropped, error);
     });
     return dropped;
+  }
+  // `query` is in the form of docs/pool.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole answer, is over.
+  [[nodiscard]] Query query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
+                            Wait wait = std::chrono::minutes(1)) {
+    ofp_query* answer = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_query(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(), query.size(), wait.count(), &answer, error);
+    });
+    return Query(channel_, answer);
+  }
+  // Calls a function of a plug-in where the object lies. Its output, if it made one; with `result` it is put there instead.
+  std::optional<Frame> compute(const std::string& pool, const Key& key, const std::string& plugin, const std::string& function,
+                               std::span<const std::byte> arguments = {}, const std::optional<Key>& result = {}, Wait wait = std::chrono::minutes(1)) {
+    ofp_frame* frame = nullptr;
+    detail::call([&](ofp_error* error) {
+      return ofp_pool_compute(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(), function.c_str(), arguments.data(),
+                              arguments.size(), result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr, wait.count(), &frame, error);
+    });
+    return Frame::if_any(channel_, frame);
+  }
+
+  // The same without waiting: each asks, and returns at once; `wait` is how long the request may take. An object that is wanted may not
+  // be there yet.
+  [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
+    return start<Frame>(Frame::of_request, [&](ofp_request** request, ofp_error* error) {
+      return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), request, error);
+    });
+  }
+  [[nodiscard]] Request<std::vector<Entry>> start_list(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+    constexpr auto take = [](const detail::SharedChannel&, ofp_request* request) {
+      ofp_listing* made = nullptr;
+      detail::call([&](ofp_error* error) { return ofp_request_listing(request, &made, error); });
+      return detail::entries_of(detail::Owned<ofp_listing>(made));
+    };
+    return start<std::vector<Entry>>(take, [&](ofp_request** request, ofp_error* error) {
+      return ofp_pool_list_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), request, error);
+    });
+  }
+  [[nodiscard]] Request<std::uint64_t> start_drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+    constexpr auto take = [](const detail::SharedChannel&, ofp_request* request) {
+      std::uint64_t dropped = 0;
+      detail::call([&](ofp_error* error) { return ofp_request_dropped(request, &dropped, error); });
+      return dropped;
+    };
+    return start<std::uint64_t>(take, [&](ofp_request** request, ofp_error* error) {
+      return ofp_pool_drop_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), request, error);
+    });
+  }
+  [[nodiscard]] Request<Query> start_query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
+                                           Wait wait = std::chrono::minutes(1)) {
+    return start<Query>(Query::of_request, [&](ofp_request** request, ofp_error* error) {
+      return ofp_pool_query_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(), query.size(), wait.count(), request, error);
+    });
+  }
+  [[nodiscard]] Request<std::optional<Frame>> start_compute(const std::string& pool, const Key& key, const std::string& plugin, const std::string& function,
+                                                            std::span<const std::byte> arguments = {}, const std::optional<Key>& result = {},
+                                                            Wait wait = std::chrono::minutes(1)) {
+    return start<std::optional<Frame>>(Frame::of_request_if_any, [&](ofp_request** request, ofp_error* error) {
+      return ofp_pool_compute_start(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(), function.c_str(), arguments.data(),
+                                    arguments.size(), result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr, wait.count(), request,
+                                    error);
+    });
   }
   // Writes all objects to `fd` as one Arrow IPC stream; returns the bytes.
   std::uint64_t write(const std::string& pool, int fd, Wait wait = forever) {
@@ -133,6 +183,12 @@ class Channel {
   friend class Exchange;
   friend class Tasks;
   friend class Stream;
+  template <class Result, class Post>
+  [[nodiscard]] Request<Result> start(typename Request<Result>::Take take, const Post& post) {
+    ofp_request* request = nullptr;
+    detail::call([&](ofp_error* error) { return post(&request, error); });
+    return Request<Result>(channel_, request, take);
+  }
   detail::SharedChannel channel_;
 };
 

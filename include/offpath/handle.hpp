@@ -40,7 +40,8 @@ struct Release {
   void operator()(ofp_stream* stream) const noexcept { (void)ofp_stream_close(stream, 1'000'000'000, nullptr); }
   void operator()(ofp_frame* frame) const noexcept { ofp_frame_release(frame); }
   void operator()(ofp_listing* listing) const noexcept { ofp_listing_free(listing); }
-  void operator()(ofp_want* want) const noexcept { ofp_want_free(want); }
+  void operator()(ofp_request* request) const noexcept { ofp_request_free(request); }
+  void operator()(ofp_query* answer) const noexcept { ofp_query_free(answer); }
   void operator()(ofp_gauges* gauges) const noexcept { ofp_gauges_close(gauges); }
   void operator()(ofp_exchange* exchange) const noexcept { ofp_exchange_close(exchange); }
   void operator()(ofp_tasks* tasks) const noexcept { ofp_tasks_close(tasks); }

@@ -1,4 +1,4 @@
-// Objects of pools, as a program gets them: frames, frames that are wanted, entries of listings. Channel gives them.
+// Objects of pools, as a program gets them: frames, entries of listings, answers, and requests for them. Channel gives them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef OFFPATH_OBJECTS_HPP
@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace offpath {
 
@@ -34,36 +35,90 @@ class Frame {
 
  private:
   friend class Channel;
-  friend class Want;
+  friend class Query;
+  static std::optional<Frame> if_any(const detail::SharedChannel& channel, ofp_frame* frame) {
+    return frame != nullptr ? std::optional<Frame>(Frame(channel, frame)) : std::nullopt;
+  }
+  static std::optional<Frame> of_request_if_any(const detail::SharedChannel& channel, ofp_request* request) {
+    ofp_frame* frame = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_request_frame(request, &frame, error); });
+    return if_any(channel, frame);
+  }
+  static Frame of_request(const detail::SharedChannel& channel, ofp_request* request) { return std::move(*of_request_if_any(channel, request)); }
   Frame(detail::SharedChannel channel, ofp_frame* frame) : channel_(std::move(channel)), frame_(frame) {}
   detail::SharedChannel channel_;
   detail::Owned<ofp_frame> frame_;
-};
-
-// An object that was asked for and may not be there yet. Destroyed before, it is wanted no more.
-class Want {
- public:
-  // Nothing if it is not over by then. The object is given once; Error::code() is OFP_TIMEOUT when the want's own time is over.
-  [[nodiscard]] std::optional<Frame> wait(Wait wait = forever) {
-    ofp_frame* frame = nullptr;
-    ofp_error error{};
-    const int code = ofp_want_wait(want_.get(), wait.count(), &frame, &error);
-    if (code == OFP_WOULD_BLOCK) return std::nullopt;
-    if (code != OFP_OK) throw Error(error);
-    return Frame(channel_, frame);
-  }
-
- private:
-  friend class Channel;
-  Want(detail::SharedChannel channel, ofp_want* want) : channel_(std::move(channel)), want_(want) {}
-  detail::SharedChannel channel_;
-  detail::Owned<ofp_want> want_;
 };
 
 // What a listing says of an object.
 struct Entry {
   Key key;
   std::uint64_t bytes, rows, sequence;
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::vector<Entry> entries_of(const Owned<ofp_listing>& listing) {
+  std::vector<Entry> entries;
+  for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
+    ofp_entry entry{};
+    (void)ofp_listing_entry(listing.get(), i, &entry);
+    entries.push_back({{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence});
+  }
+  return entries;
+}
+
+}  // namespace detail
+
+// Something that was asked for while the program goes on. Destroyed before its end, it is cancelled.
+template <class Result>
+class Request {
+ public:
+  // Nothing if it is not over by then. The result is given once; Error::code() is OFP_TIMEOUT when the request's own time is over.
+  [[nodiscard]] std::optional<Result> wait(Wait wait = forever) {
+    ofp_error error{};
+    const int code = ofp_request_wait(request_.get(), wait.count(), &error);
+    if (code == OFP_WOULD_BLOCK) return std::nullopt;
+    if (code != OFP_OK) throw Error(error);
+    return take_(channel_, request_.get());
+  }
+
+ private:
+  friend class Channel;
+  friend class Query;
+  using Take = Result (*)(const detail::SharedChannel& channel, ofp_request* request);
+  Request(detail::SharedChannel channel, ofp_request* request, Take take) : channel_(std::move(channel)), request_(request), take_(take) {}
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_request> request_;
+  Take take_;
+};
+using Want = Request<Frame>;
+
+// The answer of a query, read frame by frame: nothing after the last one.
+class Query {
+ public:
+  [[nodiscard]] std::optional<Frame> next() {
+    ofp_frame* frame = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_query_next(answer_.get(), &frame, error); });
+    return Frame::if_any(channel_, frame);
+  }
+  // One at a time. Error::code() is OFP_CLOSED after the last one.
+  [[nodiscard]] Request<std::optional<Frame>> start_next() {
+    ofp_request* request = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_query_next_start(answer_.get(), &request, error); });
+    return {channel_, request, Frame::of_request_if_any};
+  }
+
+ private:
+  friend class Channel;
+  Query(detail::SharedChannel channel, ofp_query* answer) : channel_(std::move(channel)), answer_(answer) {}
+  static Query of_request(const detail::SharedChannel& channel, ofp_request* request) {
+    ofp_query* answer = nullptr;
+    detail::call([&](ofp_error* error) { return ofp_request_query(request, &answer, error); });
+    return {channel, answer};
+  }
+  detail::SharedChannel channel_;
+  detail::Owned<ofp_query> answer_;
 };
 
 }  // namespace offpath

@@ -80,7 +80,7 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
-typedef struct ofp_want ofp_want;   /* an object that was asked for and may not be there yet */
+typedef struct ofp_request ofp_request; /* something of a pool that was asked for, while the program goes on */
 typedef struct ofp_gauges ofp_gauges; /* values of the program that the agent reads again and again */
 typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
 typedef struct ofp_exchange ofp_exchange; /* this program's part in an exchange of agents */
@@ -254,19 +254,6 @@ OFP_API int ofp_frame_is_arrow(const ofp_frame *frame); /* the bytes are an Arro
 OFP_API int ofp_frame_mapped(const ofp_frame *frame);   /* the agent's own pages */
 OFP_API void ofp_frame_release(ofp_frame *frame);
 
-/* Asks for an object and returns at once; any number may be wanted at a time, of one object too. `wait_ns` is as of
- * ofp_pool_get: how long it may take to come, after which the want is over with OFP_TIMEOUT and what is missing. */
-OFP_API int ofp_pool_want(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
-                          int64_t wait_ns, ofp_want **want, ofp_error *error);
-/* Once the want is over: its object as of ofp_pool_get, given once, or why it has not come. OFP_WOULD_BLOCK: it is not over
- * within `wait_ns`, and goes on. One thread at a time for each want. */
-OFP_API int ofp_want_wait(ofp_want *want, int64_t wait_ns, ofp_frame **frame, ofp_error *error);
-/* One of the channel's wants that is over: for the thread that calls back whoever asked. It is the same one until it was waited
- * for or freed. OFP_WOULD_BLOCK: none is within `wait_ns`. OFP_NOT_FOUND: nothing is wanted. */
-OFP_API int ofp_want_next(ofp_channel *channel, int64_t wait_ns, ofp_want **want, ofp_error *error);
-/* Also before its end: what comes then is given back. */
-OFP_API void ofp_want_free(ofp_want *want);
-
 typedef struct ofp_entry {
   const char *row_key, *column_key;
   uint64_t bytes, rows, sequence; /* sequence: order of storing */
@@ -322,6 +309,62 @@ OFP_API int ofp_pool_compute(ofp_channel *channel, const char *pool, const char 
                              const char *plugin, const char *function, const void *arguments, uint64_t arguments_bytes,
                              const char *result_row, const char *result_column, int64_t wait_ns, ofp_frame **frame,
                              ofp_error *error);
+
+/* ---- requests under way ----------------------------------------------------------------------
+ *
+ * The same of pools without waiting: each call here takes the arguments of the one above that waits, and `wait_ns` is how long
+ * the request may take in all. It returns at once: the request is on its way, or goes when the ring has room. Any number are
+ * under way at a time, in no order among them. Puts are sends, which return at once as well (ofp_send, ofp_wait_stored).
+ *
+ *     ofp_request *listed, *wanted;
+ *     ofp_pool_list_start(channel, "local:/particles", "step*", NULL, 1000000000, &listed, &error);
+ *     ofp_pool_want(channel, "local:/particles", "step7", "rank0", OFP_FOREVER, &wanted, &error);
+ *     ... compute on something else ...
+ *     if (ofp_request_wait(listed, OFP_FOREVER, &error) == OFP_OK) ofp_request_listing(listed, &listing, &error);
+ *     ofp_request_free(listed);
+ *
+ * A handle is used by one thread at a time. Nothing goes on by itself: answers that need another request (long listings, frames
+ * that are pushed) do so while this program is in ofp_request_wait, ofp_request_next or ofp_poll, or starts another one.
+ */
+
+/* ofp_pool_get: for an object that may not be there yet. */
+OFP_API int ofp_pool_want(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
+                          int64_t wait_ns, ofp_request **request, ofp_error *error);
+OFP_API int ofp_pool_list_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                                int64_t wait_ns, ofp_request **request, ofp_error *error);
+OFP_API int ofp_pool_drop_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                                int64_t wait_ns, ofp_request **request, ofp_error *error);
+/* `query` may go at once. */
+OFP_API int ofp_pool_query_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
+                                 const void *query, uint64_t query_bytes, int64_t wait_ns, ofp_request **request,
+                                 ofp_error *error);
+/* One at a time of an answer. Freed before its end, it ends the answer; OFP_CLOSED: that has ended. */
+OFP_API int ofp_query_next_start(ofp_query *answer, ofp_request **request, ofp_error *error);
+OFP_API int ofp_pool_compute_start(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
+                                   const char *plugin, const char *function, const void *arguments,
+                                   uint64_t arguments_bytes, const char *result_row, const char *result_column,
+                                   int64_t wait_ns, ofp_request **request, ofp_error *error);
+
+/* OFP_OK: it has ended well, and its result is there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks). Anything else
+ * is how it has failed: OFP_TIMEOUT after its own time, with what is missing; OFP_PEER_LOST when the agent is gone. May be asked again. */
+OFP_API int ofp_request_wait(ofp_request *request, int64_t wait_ns, ofp_error *error);
+/* The result, once it has ended, as the call that waits gives it; before, or if it has failed, what ofp_request_wait returns.
+ * OFP_INVALID: it asks for something else. Frames and answers are given once (then OFP_CLOSED), and outlive the request. */
+OFP_API int ofp_request_frame(ofp_request *request, ofp_frame **frame, ofp_error *error); /* want, compute, query_next; may be NULL for these two */
+OFP_API int ofp_request_listing(ofp_request *request, ofp_listing **listing, ofp_error *error);
+OFP_API int ofp_request_dropped(ofp_request *request, uint64_t *dropped, ofp_error *error);
+OFP_API int ofp_request_query(ofp_request *request, ofp_query **answer, ofp_error *error);
+/* Calls `callback` once, when the request has ended in whatever way: in a thread of this program that is in ofp_poll (after which
+ * the descriptor of ofp_event_fd becomes readable for the next one), ofp_request_wait, ofp_request_next or ofp_close; here, if it has ended
+ * already. The callback may free the request and start others. */
+OFP_API int ofp_request_on_end(ofp_request *request, void (*callback)(void *user, ofp_request *request), void *user,
+                               ofp_error *error);
+/* One of the channel's requests that has ended, and has no callback: for a thread that tells whoever asked. It is the same one
+ * until it was waited for or freed. OFP_WOULD_BLOCK: none has within `wait_ns`. OFP_NOT_FOUND: nothing is under way. */
+OFP_API int ofp_request_next(ofp_channel *channel, int64_t wait_ns, ofp_request **request, ofp_error *error);
+/* Before its end, it is cancelled: the agent is told, what comes then is given back, and no callback is called. A drop that the agent
+ * has seen by then is done, as may be what a function puts. */
+OFP_API void ofp_request_free(ofp_request *request);
 
 /* ---- gauges --------------------------------------------------------------------------------- */
 

@@ -31,6 +31,87 @@ class Frame {
   std::unique_ptr<ofp_frame, void (*)(ofp_frame*)> frame_;
 };
 
+class Segment {
+ public:
+  explicit Segment(ofp_segment* segment) : segment_(segment, ofp_free) {}
+  [[nodiscard]] ofp_segment* get() const { return segment_.get(); }
+
+ private:
+  std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_;
+};
+
+nb::list entries_of(ofp_listing* listing) {
+  const std::unique_ptr<ofp_listing, void (*)(ofp_listing*)> owned(listing, ofp_listing_free);
+  nb::list entries;
+  for (std::uint64_t i = 0; i < ofp_listing_count(listing); ++i) {
+    ofp_entry entry{};
+    ofp_listing_entry(listing, i, &entry);
+    entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, entry.rows, entry.sequence));
+  }
+  return entries;
+}
+
+class Query;
+
+// Something that is asked for. Its address tells it from others; its result is there once it is over.
+class Request {
+ public:
+  // `post(request, error)` is called without the GIL.
+  template <class Post>
+  static Request start(const Post& post) {
+    ofp_request* request = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = post(&request, &error);
+    }
+    check(code, error);
+    return Request(request);
+  }
+  [[nodiscard]] std::uintptr_t key() const { return reinterpret_cast<std::uintptr_t>(request_.get()); }
+  [[nodiscard]] std::optional<Frame> frame() const {
+    wait();
+    ofp_frame* frame = nullptr;
+    ofp_error error{};
+    check(ofp_request_frame(request_.get(), &frame, &error), error);
+    if (frame == nullptr) return {};
+    return Frame(frame);
+  }
+  [[nodiscard]] nb::list listing() const {
+    wait();
+    ofp_listing* listing = nullptr;
+    ofp_error error{};
+    check(ofp_request_listing(request_.get(), &listing, &error), error);
+    return entries_of(listing);
+  }
+  [[nodiscard]] std::uint64_t dropped() const {
+    wait();
+    std::uint64_t dropped = 0;
+    ofp_error error{};
+    check(ofp_request_dropped(request_.get(), &dropped, &error), error);
+    return dropped;
+  }
+  [[nodiscard]] Query query() const;
+  void free() {
+    const nb::gil_scoped_release release;
+    request_.reset();
+  }
+
+ private:
+  explicit Request(ofp_request* request) : request_(request, ofp_request_free) {}
+  void wait() const {
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_request_wait(request_.get(), 0, &error);
+    }
+    check(code, error);
+  }
+  std::unique_ptr<ofp_request, void (*)(ofp_request*)> request_;
+};
+
 class Query {
  public:
   explicit Query(ofp_query* query) : query_(query, ofp_query_free) {}
@@ -46,42 +127,21 @@ class Query {
     if (frame == nullptr) return {};
     return Frame(frame);
   }
+  [[nodiscard]] Request start_next() const {
+    return Request::start([&](ofp_request** request, ofp_error* error) { return ofp_query_next_start(query_.get(), request, error); });
+  }
 
  private:
   std::unique_ptr<ofp_query, void (*)(ofp_query*)> query_;
 };
 
-class Segment {
- public:
-  explicit Segment(ofp_segment* segment) : segment_(segment, ofp_free) {}
-  [[nodiscard]] ofp_segment* get() const { return segment_.get(); }
-
- private:
-  std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_;
-};
-
-// An object that is asked for. Its address tells it from others.
-class Want {
- public:
-  explicit Want(ofp_want* want) : want_(want, ofp_want_free) {}
-  [[nodiscard]] std::uintptr_t key() const { return reinterpret_cast<std::uintptr_t>(want_.get()); }
-  // Once it is over.
-  [[nodiscard]] Frame take() const {
-    ofp_frame* frame = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_want_wait(want_.get(), 0, &frame, &error);
-    }
-    check(code, error);
-    return Frame(frame);
-  }
-  void free() { want_.reset(); }
-
- private:
-  std::unique_ptr<ofp_want, void (*)(ofp_want*)> want_;
-};
+Query Request::query() const {
+  wait();
+  ofp_query* answer = nullptr;
+  ofp_error error{};
+  check(ofp_request_query(request_.get(), &answer, &error), error);
+  return Query(answer);
+}
 
 // Memory announced for as long as this lives; the array is kept alive too.
 class Range {
@@ -217,32 +277,57 @@ class Channel {
     });
     return Frame(frame);
   }
-  [[nodiscard]] Want pool_want(const std::string& pool, const std::string& row, const std::string& column, const Seconds& timeout) const {
-    ofp_want* want = nullptr;
-    ofp_error error{};
-    const ChannelHandle channel = handle();
+  [[nodiscard]] Request pool_want(const std::string& pool, const std::string& row, const std::string& column, const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_pool_want(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, &want, &error);
-    }
-    check(code, error);
-    return Want(want);
+    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+      return ofp_pool_want(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, request, error);
+    });
   }
-  // The key of a want that is over, none if there is none by then.
-  [[nodiscard]] std::optional<std::uintptr_t> want_next(double timeout) const {
+  [[nodiscard]] Request start_list(const std::string& pool, const Text& row_glob, const Text& column_glob, const Seconds& timeout) const {
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+      return ofp_pool_list_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns, request, error);
+    });
+  }
+  [[nodiscard]] Request start_drop(const std::string& pool, const Text& row_glob, const Text& column_glob, const Seconds& timeout) const {
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+      return ofp_pool_drop_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns, request, error);
+    });
+  }
+  [[nodiscard]] Request start_query(const std::string& pool, const Text& row_glob, const Text& column_glob, const nb::bytes& query,
+                                    const Seconds& timeout) const {
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    const char* const bytes = query.c_str();
+    const std::size_t length = query.size();
+    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+      return ofp_pool_query_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), bytes, length, wait_ns, request, error);
+    });
+  }
+  [[nodiscard]] Request start_compute(const std::string& pool, const std::string& row, const std::string& column, const std::string& plugin,
+                                      const std::string& function, const nb::bytes& arguments, const Text& result_row,
+                                      const Text& result_column, const Seconds& timeout) const {
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    const char* const bytes = arguments.c_str();
+    const std::size_t length = arguments.size();
+    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+      return ofp_pool_compute_start(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(), function.c_str(), bytes, length,
+                                    pointer_of(result_row), pointer_of(result_column), wait_ns, request, error);
+    });
+  }
+  // The key of a request that is over, none if there is none by then.
+  [[nodiscard]] std::optional<std::uintptr_t> request_next(double timeout) const {
     const ChannelHandle channel = handle();
-    ofp_want* want = nullptr;
+    ofp_request* request = nullptr;
     ofp_error error{};
     int code = 0;
     {
       const nb::gil_scoped_release release;
-      code = ofp_want_next(channel.get(), static_cast<std::int64_t>(timeout * 1e9), &want, &error);
+      code = ofp_request_next(channel.get(), static_cast<std::int64_t>(timeout * 1e9), &request, &error);
     }
     if (code == OFP_WOULD_BLOCK) return std::nullopt;
     check(code, error);
-    return reinterpret_cast<std::uintptr_t>(want);
+    return reinterpret_cast<std::uintptr_t>(request);
   }
   [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob, double timeout) const {
     const ChannelHandle channel = handle();
@@ -255,14 +340,7 @@ class Channel {
                            static_cast<std::int64_t>(timeout * 1e9), &listing, &error);
     }
     check(code, error);
-    const std::unique_ptr<ofp_listing, void (*)(ofp_listing*)> owned(listing, ofp_listing_free);
-    nb::list entries;
-    for (std::uint64_t i = 0; i < ofp_listing_count(listing); ++i) {
-      ofp_entry entry{};
-      ofp_listing_entry(listing, i, &entry);
-      entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, entry.rows, entry.sequence));
-    }
-    return entries;
+    return entries_of(listing);
   }
   [[nodiscard]] std::uint64_t pool_drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
                                         double timeout) const {
@@ -385,8 +463,16 @@ void bind_channel(nb::module_& module) {
       .def_prop_ro("is_arrow", [](const Frame& frame) { return ofp_frame_is_arrow(frame.get()) != 0; })
       .def_prop_ro("mapped", [](const Frame& frame) { return ofp_frame_mapped(frame.get()) != 0; })
       .def_prop_ro("address", [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
-  nb::class_<Want>(module, "Want").def_prop_ro("key", &Want::key).def("take", &Want::take).def("free", &Want::free);
-  nb::class_<Query>(module, "Query").def("next", &Query::next, nb::sig("def next(self) -> Frame | None"));
+  nb::class_<Request>(module, "Request")
+      .def_prop_ro("key", &Request::key)
+      .def("frame", &Request::frame, nb::sig("def frame(self) -> Frame | None"))
+      .def("listing", &Request::listing)
+      .def("dropped", &Request::dropped)
+      .def("query", &Request::query, nb::sig("def query(self) -> Query"))
+      .def("free", &Request::free);
+  nb::class_<Query>(module, "Query")
+      .def("next", &Query::next, nb::sig("def next(self) -> Frame | None"))
+      .def("start_next", &Query::start_next);
   nb::class_<Segment>(module, "Segment", nb::type_slots(segment_slots))
       .def_prop_ro("nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); });
   nb::class_<Range>(module, "Range")
@@ -407,7 +493,16 @@ void bind_channel(nb::module_& module) {
       .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership)
       .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
       .def("pool_want", &Channel::pool_want, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
-      .def("want_next", &Channel::want_next, nb::arg("timeout"))
+      .def("start_list", &Channel::start_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("timeout").none())
+      .def("start_drop", &Channel::start_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("timeout").none())
+      .def("start_query", &Channel::start_query, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+           nb::arg("query"), nb::arg("timeout").none())
+      .def("start_compute", &Channel::start_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"),
+           nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
+           nb::arg("timeout").none())
+      .def("request_next", &Channel::request_next, nb::arg("timeout"))
       .def("pool_list", &Channel::pool_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("timeout"))
       .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,12 +12,14 @@ import pyarrow as pa
 
 from .errors import Invalid, NotFound, SchemaError
 from .expression import Aggregates, Columns, encode_query
+from .requests import Step
 from .snapshot import Progress, restore_snapshot, write_snapshot
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from ._native import Frame as NativeFrame
+    from ._native import Query, Request
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
@@ -89,6 +92,22 @@ class Frame:
         return f"<Frame {self._name}: {self.nbytes} bytes, {self.rows} rows{', mapped' if self.mapped else ''}>"
 
 
+def _there(native: NativeFrame | None) -> NativeFrame:
+    assert native is not None  # a get that ends well has its object
+    return native
+
+
+def _object_of(data: Any) -> tuple[Any, bool]:
+    """The bytes of an object, and whether they are an Arrow IPC stream."""
+    if isinstance(data, bytes | bytearray | memoryview | pa.Buffer):
+        return data, False
+    table = pa.table(data).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue(), True
+
+
 class Pool:
     """A named place on the agent where objects lie by (row, column). ``Session.pool`` makes one; nothing is asked until
     something is read."""
@@ -118,7 +137,19 @@ class Pool:
         ``callback`` is called with the future then, in a thread of the session's: it is to be short. In asyncio:
         ``await asyncio.wrap_future(pool.want("step7"))``. Cancelling it, and closing the session, ends the want.
         """
-        future = self.session._wants.want(self.name, row, column, timeout)
+        return self._start(
+            lambda: self.session._native.pool_want(self.name, row, column, timeout),
+            lambda request: Frame(_there(request.frame()), f"object ({row}, {column}) of pool {self.name}"),
+            callback,
+        )
+
+    def _start(
+        self,
+        post: Callable[[], Request],
+        finish: Callable[[Request], Any],
+        callback: Callable[[Future[Any]], object] | None,
+    ) -> Future[Any]:
+        future = self.session._requests.start(post, finish)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -150,14 +181,26 @@ class Pool:
 
         Raises Timeout, Exists (the pool has ``overwrite=no``), TooLarge, Denied.
         """
-        is_bytes = isinstance(data, bytes | bytearray | memoryview | pa.Buffer)
-        if not is_bytes:
-            table = pa.table(data).combine_chunks()
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            data = sink.getvalue()
-        self.put_object(data, row, column, arrow=not is_bytes, timeout=timeout)
+        data, arrow = _object_of(data)
+        self.put_object(data, row, column, arrow=arrow, timeout=timeout)
+
+    def put_async(
+        self,
+        data: Any,
+        row: str,
+        column: str = "",
+        callback: Callable[[Future[None]], object] | None = None,
+        timeout: float | None = None,
+    ) -> Future[None]:
+        """The same without waiting until it is stored: ``data`` must not change until then. The future is as of
+        ``want``; cancelling it does not take back what is on its way. The first put to a pool waits for the agent to
+        open a stream. Raises WouldBlock when ring or memory are full: nothing was sent then."""
+        data, arrow = _object_of(data)
+        ticket = self.session._bytes_stream(self.name, arrow=arrow).send(data, (row, column), wait=False)
+        future = self.session._requests.stored(ticket, timeout)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
 
     def put_object(self, data: Any, row: str, column: str = "", *, arrow: bool, timeout: float | None = None) -> None:
         """The same of bytes that are an Arrow IPC stream already (``arrow``), or plain."""
@@ -184,6 +227,20 @@ class Pool:
         """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing."""
         return [Entry(*each) for each in self.session._native.pool_list(self.name, row, column, timeout)]
 
+    def list_async(
+        self,
+        row: str | None = None,
+        column: str | None = None,
+        callback: Callable[[Future[builtins.list[Entry]]], object] | None = None,
+        timeout: float | None = SHORT_S,
+    ) -> Future[builtins.list[Entry]]:
+        """Like ``list``, without waiting; the future is as of ``want``."""
+        return self._start(
+            lambda: self.session._native.start_list(self.name, row, column, timeout),
+            lambda request: [Entry(*each) for each in request.listing()],
+            callback,
+        )
+
     def keys(self) -> list[tuple[str, str]]:
         """(row, column) of every object, in the order of storing; none if there is no such pool."""
         try:
@@ -194,6 +251,20 @@ class Pool:
     def drop(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> int:
         """Removes matching objects; returns how many. Frames that are held stay readable."""
         return self.session._native.pool_drop(self.name, row, column, timeout)
+
+    def drop_async(
+        self,
+        row: str | None = None,
+        column: str | None = None,
+        callback: Callable[[Future[int]], object] | None = None,
+        timeout: float | None = SHORT_S,
+    ) -> Future[int]:
+        """Like ``drop``, without waiting; the future is as of ``want``. Cancelled, it may have happened all the same."""
+        return self._start(
+            lambda: self.session._native.start_drop(self.name, row, column, timeout),
+            lambda request: request.dropped(),
+            callback,
+        )
 
     def query(
         self,
@@ -225,6 +296,37 @@ class Pool:
             filter, columns, aggregates, rows=rows, columns_glob=columns_glob, timeout=timeout, partial=partial
         )
         return pa.concat_tables([frame.table() for frame in frames])
+
+    def query_async(
+        self,
+        filter: pc.Expression | None = None,
+        columns: Columns | None = None,
+        aggregates: Aggregates | None = None,
+        *,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        callback: Callable[[Future[pa.Table]], object] | None = None,
+        timeout: float | None = 60.0,
+        partial: bool = False,
+    ) -> Future[pa.Table]:
+        """Like ``query``, without waiting; the future is as of ``want``."""
+        asked = encode_query(filter, columns, aggregates, without_lost=partial)
+        frames: builtins.list[Frame] = []
+
+        def next_of(answer: Query) -> Step:
+            return Step(answer.start_next(), lambda request: taken(answer, request.frame()))
+
+        def taken(answer: Query, native: NativeFrame | None) -> Any:
+            if native is None:
+                return pa.concat_tables([frame.table() for frame in frames])
+            frames.append(Frame(native, f"answer from pool {self.name}"))
+            return next_of(answer)
+
+        return self._start(
+            lambda: self.session._native.start_query(self.name, rows, columns_glob, asked, timeout),
+            lambda request: next_of(request.query()),
+            callback,
+        )
 
     def query_frames(
         self,
@@ -266,14 +368,38 @@ class Pool:
 
         Raises FunctionFailed with what the function said, Timeout, NotFound, TooLarge.
         """
+        native = self.session._native.pool_compute(
+            *self._computation(function, row, column, arguments, result), timeout
+        )
+        return None if native is None else Frame(native, f"output of {function} from pool {self.name}")
+
+    def compute_async(
+        self,
+        function: str,
+        row: str,
+        column: str = "",
+        arguments: bytes = b"",
+        result: str | tuple[str, str] | None = None,
+        callback: Callable[[Future[Frame | None]], object] | None = None,
+        timeout: float | None = 60.0,
+    ) -> Future[Frame | None]:
+        """Like ``compute``, without waiting; the future is as of ``want``. Cancelled, the function is stopped."""
+        asked = self._computation(function, row, column, arguments, result)
+
+        def finish(request: Request) -> Frame | None:
+            native = request.frame()
+            return None if native is None else Frame(native, f"output of {function} from pool {self.name}")
+
+        return self._start(lambda: self.session._native.start_compute(*asked, timeout), finish, callback)
+
+    def _computation(
+        self, function: str, row: str, column: str, arguments: bytes, result: str | tuple[str, str] | None
+    ) -> tuple[Any, ...]:
         plugin, dot, name = function.rpartition(".")
         if not dot:
             raise Invalid(f"function {function!r}: it is named plugin.function")
         keys = (row, result) if isinstance(result, str) else result or (None, None)
-        native = self.session._native.pool_compute(
-            self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1], timeout
-        )
-        return None if native is None else Frame(native, f"output of {function} from pool {self.name}")
+        return self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1]
 
     def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.

@@ -14,11 +14,11 @@ from ._native import Channel
 from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
+from .requests import Requests
 from .stream import BYTES_AS_THEY_ARE, Stream
 from .tasks import Tasks
 from .tracks import Tracks
 from .waiters import Waiters
-from .wants import Wants
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Session:
     def __init__(self, native: Channel) -> None:
         self._native = native
         self._waiters = Waiters(self)
-        self._wants = Wants(self)
+        self._requests = Requests(self)
         self._bytes_streams: dict[tuple[str, bool], Stream] = {}
 
     def stream(
@@ -212,7 +212,7 @@ class Session:
 
     def close(self) -> None:
         """Waits for the leases, at most a second, and ends the session. Tables that were read stay valid."""
-        self._wants.close()
+        self._requests.close()
         self._native.close()
 
     def __enter__(self) -> Session:

@@ -228,6 +228,7 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
     exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
     return carry_out(effects);
   }
+  if (kind == EntryKind::pool_cancel) queries_.on_request(channel.number(), request, false, now, effects_);  // or it is of a get: below
   if (is_of_tasks(kind)) tasks_.on_request(channel.number(), request, now, effects_);
   else if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);

@@ -346,6 +346,26 @@ bool HostEnd::has_room(std::uint64_t payload_bytes) {
   return fits(payload_bytes + 2 * wire::slot_payload_bytes, spare_slots);
 }
 
+// The agent goes on only as far as there is room for its replies: those are taken in meanwhile.
+Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  const std::uint64_t began = replies_.position();
+  while (true) {
+    OFP_TRY(drain_replies());
+    if (fits(payload_bytes, spare_slots) || replies_.position() != began || now() >= deadline) return {};
+    ask_wake(0, WakeWord::now, 0);
+    ask_wake(0, WakeWord::replies, replies_.position());
+    if (fits(payload_bytes, spare_slots) || load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
+    OFP_TRY(sleep(lock, deadline));
+  }
+}
+
+void HostEnd::arm_room() {
+  Lock lock(mutex_);
+  if (usable()) ask_wake(0, WakeWord::now, 0);
+}
+
 bool HostEnd::arm_replies() {
   Lock lock(mutex_);
   if (!usable()) return false;

@@ -147,6 +147,10 @@ class HostEnd {
   void forget(std::uint64_t ticket);
   // That a request of about so many bytes, and one that names or withdraws memory, would not have to wait.
   [[nodiscard]] bool has_room(std::uint64_t payload_bytes);
+  // Until there is room for a request of so many bytes, but not beyond the next reply, or the deadline.
+  [[nodiscard]] Status wait_room(std::uint64_t payload_bytes, TimeNs deadline);
+  // Asks to be woken when the agent has come so far in the ring.
+  void arm_room();
   // Before a sleep on event_fd(): asks to be woken by the next reply. False: there is one already.
   [[nodiscard]] bool arm_replies();
 

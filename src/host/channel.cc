@@ -110,6 +110,7 @@ void Connection::close(std::int64_t wait_ns) {
   for (const std::uint32_t stream : streams)
     if (end.now() < give_up) (void)end.close_stream(stream, give_up);
   end.close(std::max<TimeNs>(0, give_up - end.now()));
+  requests.close();
 }
 
 void Connection::add_stream(std::uint32_t number) {
@@ -189,7 +190,7 @@ int ofp_poll(ofp_channel* channel, ofp_error* error) {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(channel->connection->here());
     OFP_TRY(channel->connection->end.poll());
-    channel->connection->wants.sweep();
+    channel->connection->requests.look();
     return {};
   });
 }

@@ -2,7 +2,8 @@
 //
 //   ofp_channel  a connection, shared with everything made from it: a stream, range, segment or frame keeps it alive
 //   ofp_stream   stream.h
-//   ofp_frame    frame.cc
+//   ofp_frame    frame.h
+//   ofp_request  request_calls.cc
 #pragma once
 
 #include <atomic>
@@ -14,8 +15,8 @@
 
 #include "channel/host_end.h"
 #include "host/report.h"
+#include "host/requests.h"
 #include "host/staging.h"
-#include "host/wants.h"
 #include "offpath/offpath.h"
 
 namespace offpath::host {
@@ -60,7 +61,7 @@ struct Connection {
 
   HostEnd end;
   Staging staging;
-  Wants wants{end};
+  Requests requests{end};
   channel::ForkMark mark;
 
  private:

@@ -63,10 +63,13 @@ class FakeAgent final : public channel::AgentEvents {
   std::uint64_t credit_bytes = 1ull << 40;
   bool pulls = true;  // if not, batches stay in the air
   Status refusal;     // of the next stream
-  bool holds_gets = false;
-  void answer_gets() {
-    for (const Held& held : std::exchange(held_, {})) get(end_, {held.ticket, held.kind, held.payload});
+  bool holds_requests = false;  // about pools
+  std::size_t held() const { return held_.size(); }
+  void answer_held() {
+    for (const Held& each : std::exchange(held_, {})) answer_pool(end_, {each.ticket, each.kind, each.payload});
   }
+  std::vector<std::string> query_frames;  // of each query's answer: objects by row key
+  std::vector<std::byte> query;           // the newest one's bytes
 
   // The one exchange there is, and how often it is open.
   wire::ExchangeDescription exchange{.members = {"here", "there"}, .tree = 5, .record_bytes = 64, .interval_ns = second_ns, .deadline_ns = second_ns,
@@ -108,6 +111,7 @@ class FakeAgent final : public channel::AgentEvents {
   int sessions_of_tasks = 0;   // open
 
   static constexpr std::uint64_t charge_base = 4096 + 1;
+  static constexpr std::uint64_t answer_number = 1ull << 63 | 5;
 
  private:
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs) override {
@@ -123,12 +127,10 @@ class FakeAgent final : public channel::AgentEvents {
         channel.set_pulled(step.stream, request.ticket);
         return channel.set_stored(step.stream, request.ticket);
       }
-      case wire::EntryKind::pool_get:
-        if (holds_gets) return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
-        return get(channel, request);
-      case wire::EntryKind::push_lease: return push(channel, request);
-      case wire::EntryKind::pool_list: return list(channel, request);
-      case wire::EntryKind::pool_drop: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
+      case wire::EntryKind::pool_get: case wire::EntryKind::pool_list: case wire::EntryKind::pool_drop: case wire::EntryKind::pool_compute:
+      case wire::EntryKind::pool_query: case wire::EntryKind::query_next: case wire::EntryKind::push_lease:
+        if (holds_requests) return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
+        return answer_pool(channel, request);
       case wire::EntryKind::release: {
         wire::Release release{};
         ASSERT_TRUE(wire::decode(request.payload, release));
@@ -259,6 +261,10 @@ class FakeAgent final : public channel::AgentEvents {
     });
   }
   void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs) override {
+    if (token >= queries_from) {
+      ASSERT_TRUE(status) << status.error().message;
+      return channel.reply(wire::ReplyKind::done, token - queries_from, wire::Done{answer_number});
+    }
     if (token >= lines_from) {
       ++views_shown;
       return;
@@ -276,12 +282,41 @@ class FakeAgent final : public channel::AgentEvents {
     channel.set_pulled(batch.stream, batch.ticket);
     channel.set_stored(batch.stream, batch.ticket);
   }
-  void get(channel::AgentEnd& channel, const channel::Entry& request) {
-    wire::PoolGet get{};
-    ASSERT_TRUE(wire::decode(request.payload, get));
-    const auto at = objects.find(std::string(get.row_key));
+  void answer_pool(channel::AgentEnd& channel, const channel::Entry& request) {
+    switch (static_cast<wire::EntryKind>(request.kind)) {
+      case wire::EntryKind::pool_get: {
+        wire::PoolGet get{};
+        ASSERT_TRUE(wire::decode(request.payload, get));
+        return give(channel, request, std::string(get.row_key));
+      }
+      case wire::EntryKind::pool_compute: {
+        wire::PoolCompute compute{};
+        ASSERT_TRUE(wire::decode(request.payload, compute));
+        if (compute.stores) return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
+        return give(channel, request, std::string(compute.row_key));
+      }
+      case wire::EntryKind::pool_query: {
+        wire::PoolQuery asked{};
+        ASSERT_TRUE(wire::decode(request.payload, asked));
+        query.resize(asked.query.length);
+        return channel.pull(queries_from + request.ticket, {{asked.query.region, asked.query.generation, asked.query.offset, query.data(), query.size()}});
+      }
+      case wire::EntryKind::query_next: {
+        wire::QueryNext next{};
+        ASSERT_TRUE(wire::decode(request.payload, next));
+        if (next.index == query_frames.size()) return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+        ASSERT_LT(next.index, query_frames.size());
+        return give(channel, request, query_frames[next.index]);
+      }
+      case wire::EntryKind::push_lease: return push(channel, request);
+      case wire::EntryKind::pool_list: return list(channel, request);
+      default: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
+    }
+  }
+  void give(channel::AgentEnd& channel, const channel::Entry& request, const std::string& row) {
+    const auto at = objects.find(row);
     if (at == objects.end())
-      return channel.reply_failure(request.ticket, wire::any_reply, {Error::not_found, "no object " + std::string(get.row_key)});
+      return channel.reply_failure(request.ticket, wire::any_reply, {Error::not_found, "no object " + row});
     const Object& object = at->second;
     const std::uint64_t length = object.said_bytes != 0 ? object.said_bytes : object.bytes.size();
     wire::Got got{wire::Got::How::descriptor, true, 0, length, 7};
@@ -324,7 +359,7 @@ class FakeAgent final : public channel::AgentEvents {
   void on_offer(channel::AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 
-  static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40, lines_from = 4ull << 40;
+  static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40, lines_from = 4ull << 40, queries_from = 5ull << 40;
   std::uint64_t exchanges_ = 0, views_ = 0, line_ = 0;
   std::vector<std::byte> described_, view_;  // being pushed
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
@@ -333,7 +368,7 @@ class FakeAgent final : public channel::AgentEvents {
     std::uint8_t kind;
     std::vector<std::byte> payload;
   };
-  std::vector<Held> held_;                 // gets
+  std::vector<Held> held_;                 // requests about pools
   std::vector<std::uint64_t> task_waits_;  // tickets that are not answered
   bool hands_over_;
   wire::Got pushed_{};

@@ -58,29 +58,57 @@ PoolFrame::~PoolFrame() {
 
 Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
                                                   std::string_view column_key, std::int64_t wait_ns) {
-  const TimeNs deadline = wait_ns < 0 ? never : deadline_after(connection->end.now(), wait_ns);
-  std::vector<std::byte> request;
-  wire::encode(wire::PoolGet{pool, row_key, column_key, wait_ns < 0 ? -1 : wait_ns}, request);
-  OFP_ASSIGN(auto frame, fetch(std::move(connection), wire::EntryKind::pool_get, request, deadline));
-  if (frame == nullptr) return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(wire::ReplyKind::done));
-  return frame;
+  return FrameOperation::get(std::move(connection), pool, row_key, column_key, wait_ns)->run();
 }
 
-Result<std::unique_ptr<PoolFrame>> PoolFrame::fetch(ConnectionPtr connection, wire::EntryKind kind, Bytes request, TimeNs deadline) {
-  const TimeNs patience = deadline_after(deadline, grace_ns);
-  OFP_ASSIGN(const channel::Reply reply, connection->end.call(kind, request, patience));
-  return of_reply(std::move(connection), reply);
+FrameOperation::FrameOperation(ConnectionPtr connection, wire::EntryKind kind, TimeNs deadline)
+    : connection_(std::move(connection)), kind_(kind) {
+  patience = deadline_after(deadline, grace_ns);
 }
 
-Result<std::unique_ptr<PoolFrame>> PoolFrame::of_reply(ConnectionPtr connection, const channel::Reply& reply) {
-  if (reply.kind == wire::ReplyKind::done) return nullptr;
-  HostEnd& end = connection->end;
+std::unique_ptr<FrameOperation> FrameOperation::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
+                                                    std::string_view column_key, std::int64_t wait_ns) {
+  const TimeNs deadline = connection->deadline(wait_ns);
+  auto made = std::make_unique<FrameOperation>(std::move(connection), wire::EntryKind::pool_get, deadline);
+  wire::encode(wire::PoolGet{pool, row_key, column_key, wait_ns < 0 ? -1 : wait_ns}, made->request);
+  return made;
+}
+
+Result<std::unique_ptr<PoolFrame>> FrameOperation::run() {
+  OFP_TRY(host::run(connection_->end, *this));
+  return std::move(frame);
+}
+
+Result<wire::EntryKind> FrameOperation::compose(std::vector<std::byte>& payload) {
+  if (frame == nullptr) {
+    payload = request;
+    return kind_;
+  }
+  HostEnd& end = connection_->end;
+  OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(to_push_, 1), deadline_after(end.now(), segment_wait_ns)));
+  wire::encode(wire::PushLease{frame->lease_, frame->segment_}, payload);
+  pushing_ = true;
+  patience = never;  // it is there, and takes as long as its bytes do
+  return wire::EntryKind::push_lease;
+}
+
+bool FrameOperation::cancellable() const {
+  return !pushing_ && (kind_ == wire::EntryKind::pool_get || kind_ == wire::EntryKind::pool_compute || kind_ == wire::EntryKind::query_next);
+}
+
+Result<bool> FrameOperation::take(const channel::Reply& reply) {
+  if (pushing_) {
+    OFP_TRY(take_pushed(reply));
+    return true;
+  }
+  if (reply.kind == wire::ReplyKind::done && kind_ != wire::EntryKind::pool_get) return true;
+  HostEnd& end = connection_->end;
   wire::Got got{};
   if (reply.kind != wire::ReplyKind::got)
     return fail(Error::protocol, "the agent answered a get with reply kind {}", static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, got));
-  std::unique_ptr<PoolFrame> frame(new PoolFrame);
-  frame->connection_ = std::move(connection);
+  frame.reset(new PoolFrame);
+  frame->connection_ = connection_;
   frame->lease_ = got.lease;
   frame->rows_ = got.rows;
   frame->arrow_ = got.arrow;
@@ -89,43 +117,31 @@ Result<std::unique_ptr<PoolFrame>> PoolFrame::of_reply(ConnectionPtr connection,
       OFP_ASSIGN(const Fd fd, end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns)));
       OFP_ASSIGN(frame->mapping_, Mapping::of(fd.get(), got.length));
       frame->bytes_ = {frame->mapping_.data(), got.length};
-      return frame;
+      return true;
     }
     case wire::Got::How::enclosed: {
       frame->own_.assign(got.bytes.begin(), got.bytes.end());
       frame->bytes_ = frame->own_;
-      return frame;
+      return true;
     }
     case wire::Got::How::needs_segment: {
-      OFP_TRY(frame->take_bytes(got.length));
-      return frame;
+      to_push_ = got.length;
+      return false;
     }
     default: return fail(Error::protocol, "the agent answered a get in way {}, which nobody asked for", static_cast<int>(got.how));
   }
 }
 
-void PoolFrame::give_back(HostEnd& end, const channel::Reply& reply) {
-  wire::Got got{};
-  if (reply.kind != wire::ReplyKind::got || !wire::decode(reply.payload, got)) return;
-  if (got.how == wire::Got::How::descriptor) (void)end.take_descriptor(reply.ticket, deadline_after(end.now(), grace_ns));
-  if (got.lease != 0) release_lease(end, got.lease);
-}
-
 // The lease holds the frame until it is here, whatever becomes of the object meanwhile.
-Status PoolFrame::take_bytes(std::uint64_t length) {
-  HostEnd& end = connection_->end;
-  OFP_ASSIGN(segment_, end.allocate(std::max<std::uint64_t>(length, 1), deadline_after(end.now(), segment_wait_ns)));
-  std::vector<std::byte> request;
-  wire::encode(wire::PushLease{lease_, segment_}, request);
-  OFP_ASSIGN(const channel::Reply reply, end.call(wire::EntryKind::push_lease, request, never));
-  lease_ = 0;
+Status FrameOperation::take_pushed(const channel::Reply& reply) {
+  frame->lease_ = 0;
   wire::Got got{};
   if (reply.kind != wire::ReplyKind::got)
     return fail(Error::protocol, "the agent answered a request to push with reply kind {}", static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, got));
-  if (got.how != wire::Got::How::pushed || got.length != length)
-    return fail(Error::protocol, "the agent says it pushed {} bytes of an object of {}", got.length, length);
-  bytes_ = end.segment(segment_).first(length);
+  if (got.how != wire::Got::How::pushed || got.length != to_push_)
+    return fail(Error::protocol, "the agent says it pushed {} bytes of an object of {}", got.length, to_push_);
+  frame->bytes_ = connection_->end.segment(frame->segment_).first(to_push_);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/connection.h"
+#include "host/operation.h"
 
 namespace offpath::host {
 
@@ -35,12 +36,6 @@ class PoolFrame {
   [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> get(ConnectionPtr connection, std::string_view pool,
                                                               std::string_view row_key, std::string_view column_key,
                                                               std::int64_t wait_ns);
-  // The same for any request that is answered by a frame. Null if the answer is Done: there is no such frame.
-  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> fetch(ConnectionPtr connection, wire::EntryKind kind, Bytes request,
-                                                                TimeNs deadline);
-  [[nodiscard]] static Result<std::unique_ptr<PoolFrame>> of_reply(ConnectionPtr connection, const channel::Reply& reply);
-  // What a reply brings that nobody wants any more.
-  static void give_back(HostEnd& end, const channel::Reply& reply);
   PoolFrame(const PoolFrame&) = delete;
   PoolFrame& operator=(const PoolFrame&) = delete;
   ~PoolFrame();
@@ -51,8 +46,8 @@ class PoolFrame {
   [[nodiscard]] bool mapped() const noexcept { return mapping_.data() != nullptr; }
 
  private:
+  friend class FrameOperation;
   PoolFrame() = default;
-  [[nodiscard]] Status take_bytes(std::uint64_t length);
 
   ConnectionPtr connection_;
   Mapping mapping_;
@@ -62,6 +57,34 @@ class PoolFrame {
   Bytes bytes_;
   std::uint64_t rows_ = 0;
   bool arrow_ = false;
+};
+
+// Any request that is answered by a frame; where pages cannot be shared, and then for the push of its bytes.
+class FrameOperation : public Operation {
+ public:
+  // The agent answers by `deadline`.
+  FrameOperation(ConnectionPtr connection, wire::EntryKind kind, TimeNs deadline);
+  [[nodiscard]] static std::unique_ptr<FrameOperation> get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
+                                                           std::string_view column_key, std::int64_t wait_ns);
+  [[nodiscard]] Result<wire::EntryKind> compose(std::vector<std::byte>& payload) override;
+  [[nodiscard]] Result<bool> take(const channel::Reply& reply) override;
+  [[nodiscard]] bool cancellable() const override;
+  // Null if the answer is Done: there is no such frame.
+  [[nodiscard]] Result<std::unique_ptr<PoolFrame>> run();
+
+  std::vector<std::byte> request;
+  std::unique_ptr<PoolFrame> frame;
+  bool given = false;  // to the program
+
+ protected:
+  ConnectionPtr connection_;
+
+ private:
+  [[nodiscard]] Status take_pushed(const channel::Reply& reply);
+
+  wire::EntryKind kind_;
+  std::uint64_t to_push_ = 0;  // bytes
+  bool pushing_ = false;
 };
 
 }  // namespace offpath::host

@@ -425,54 +425,6 @@ TEST_F(HostCalls, FramesAreMappedAndLeased) {
   EXPECT_EQ(frame, nullptr);
 }
 
-TEST_F(HostCalls, ObjectsAreWantedAndComeLater) {
-  agent->objects["a"] = {std::vector<std::byte>(5000, std::byte{9})};
-  agent->holds_gets = true;
-  ofp_want *first = nullptr, *second = nullptr, *missing = nullptr, *unwanted = nullptr, *next = nullptr;
-  ofp_frame* frame = nullptr;
-  EXPECT_EQ(ofp_want_next(channel, 0, &next, &error), OFP_NOT_FOUND);
-  ASSERT_EQ(ofp_pool_want(channel, "local:/p", "a", "", OFP_FOREVER, &first, &error), OFP_OK) << said();
-  ASSERT_EQ(ofp_pool_want(channel, "local:/p", "a", "", OFP_FOREVER, &second, &error), OFP_OK) << said();
-  ASSERT_EQ(ofp_pool_want(channel, "local:/p", "b", "", OFP_FOREVER, &missing, &error), OFP_OK) << said();
-  ASSERT_EQ(ofp_pool_want(channel, "local:/p", "a", "", OFP_FOREVER, &unwanted, &error), OFP_OK) << said();
-  EXPECT_EQ(ofp_want_wait(first, 0, &frame, &error), OFP_WOULD_BLOCK);
-  EXPECT_EQ(ofp_want_next(channel, 1000, &next, &error), OFP_WOULD_BLOCK);
-  EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();  // what others ask is answered meanwhile
-  ofp_want_free(unwanted);
-  agent->answer_gets();
-  ASSERT_EQ(ofp_want_wait(second, second_ns, &frame, &error), OFP_OK) << said();
-  EXPECT_EQ(ofp_frame_bytes(frame), 5000u);
-  ofp_frame_release(frame);
-  EXPECT_EQ(ofp_want_wait(second, second_ns, &frame, &error), OFP_CLOSED) << "it is given once";
-  ASSERT_EQ(ofp_want_next(channel, second_ns, &next, &error), OFP_OK) << said();
-  EXPECT_EQ(next, first);
-  ASSERT_EQ(ofp_want_next(channel, second_ns, &next, &error), OFP_OK) << said();
-  EXPECT_EQ(next, first) << "it was not waited for yet";
-  ASSERT_EQ(ofp_want_wait(first, 0, &frame, &error), OFP_OK) << said();
-  ofp_frame_release(frame);
-  ASSERT_EQ(ofp_want_next(channel, second_ns, &next, &error), OFP_OK) << said();
-  EXPECT_EQ(next, missing);
-  EXPECT_EQ(ofp_want_wait(missing, 0, &frame, &error), OFP_NOT_FOUND) << said();
-  EXPECT_EQ(ofp_want_wait(missing, 0, &frame, &error), OFP_NOT_FOUND) << "however often it is asked";
-  EXPECT_EQ(ofp_want_next(channel, 0, &next, &error), OFP_NOT_FOUND);
-  EXPECT_EQ(ofp_poll(channel, &error), OFP_OK) << said();
-  EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
-  EXPECT_EQ(agent->released.size(), 3u) << "what nobody wanted any more, too";
-  EXPECT_EQ(agent->cancelled.size(), 1u) << "the agent was told";
-  for (ofp_want* want : {first, second, missing}) ofp_want_free(want);
-}
-
-TEST_F(HostCalls, AWantEndsThoughItsAgentDoesNotAnswer) {
-  agent->holds_gets = true;
-  ofp_want *want = nullptr, *next = nullptr;
-  ofp_frame* frame = nullptr;
-  ASSERT_EQ(ofp_pool_want(channel, "local:/p", "a", "", 1000, &want, &error), OFP_OK) << said();
-  ASSERT_EQ(ofp_want_next(channel, OFP_FOREVER, &next, &error), OFP_OK) << said();
-  EXPECT_EQ(next, want);
-  EXPECT_EQ(ofp_want_wait(want, 0, &frame, &error), OFP_TIMEOUT) << said();
-  ofp_want_free(want);
-}
-
 TEST_F(HostCalls, MemoryThatCouldVanishIsNotMapped) {
   ofp_frame* frame = nullptr;
   agent->objects["unsealed"] = {std::vector<std::byte>(5000), 0};

@@ -53,7 +53,9 @@ class FileWriter {
 
 // Over a network the frames come here one by one, and this program writes them.
 Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline) {
-  OFP_ASSIGN(const std::vector<PoolEntry> entries, list_pool(*connection, pool, "*", "*", deadline));
+  ListOperation list(pool, "*", "*", deadline);
+  OFP_TRY(run(connection->end, list));
+  const std::vector<PoolEntry>& entries = list.entries;
   if (entries.empty()) return fail(Error::not_found, "pool \"{}\" has no frames to write", pool);
   FileWriter writer(fd);
   frame::Schema schema;
@@ -88,11 +90,7 @@ Result<std::uint64_t> write_pool(const ConnectionPtr& connection, std::string_vi
   std::vector<std::byte> payload;
   wire::encode(wire::PoolWrite{pool, *offered}, payload);
   OFP_ASSIGN(const channel::Reply reply, connection->end.call(wire::EntryKind::pool_write, payload, deadline));
-  wire::Done done{};
-  if (reply.kind != wire::ReplyKind::done)
-    return fail(Error::protocol, "the agent answered a write with reply kind {}", static_cast<int>(reply.kind));
-  OFP_TRY(wire::decode(reply.payload, done));
-  return done.value;
+  return done_of(reply, "write");
 }
 
 }  // namespace offpath::host

@@ -72,9 +72,9 @@ int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, co
     wire::SiftTracks asked{.element = element, .all = identifiers == nullptr, .first_step = first_step, .last_step = last_step,
                            .pool = name, .identifiers = {}};
     if (identifiers != nullptr) asked.identifiers.assign(identifiers, identifiers + count);
-    std::vector<std::byte> request;
-    wire::encode(asked, request);
-    OFP_ASSIGN(auto got, PoolFrame::fetch(channel->connection, wire::EntryKind::sift_tracks, request, channel->connection->deadline(wait_ns)));
+    FrameOperation tracks(channel->connection, wire::EntryKind::sift_tracks, channel->connection->deadline(wait_ns));
+    wire::encode(asked, tracks.request);
+    OFP_ASSIGN(auto got, tracks.run());
     if (got == nullptr) return fail(Error::protocol, "the agent answered a request for tracks without any");
     *frame = new ofp_frame{std::move(got)};
     return {};

@@ -27,6 +27,8 @@ class Computes {
   virtual void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) = 0;
   // What another member asked for under this number is not wanted any more; its request is answered by a failure.
   virtual void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) = 0;
+  // The same of what a program of this member asked for, by the ticket of its request.
+  virtual void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) = 0;
   // Takes out those that wait for objects, if `chosen`: their rows lie elsewhere now.
   struct Waiting {
     FrameTable::Get get;

@@ -282,11 +282,19 @@ void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) 
 }
 
 void ComputeService::cancel(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
+  cancel_if([&](const Work& work) { return work.get.of_member && work.get.channel == channel && work.get.delivery == delivery; }, effects);
+}
+
+void ComputeService::cancel_request(ChannelNumber channel, std::uint64_t ticket, Effects& effects) {
+  cancel_if([&](const Work& work) { return !work.get.of_member && work.get.channel == channel && work.get.ticket == ticket; }, effects);
+}
+
+void ComputeService::cancel_if(const std::function<bool(const Work&)>& meant, Effects& effects) {
   forget_if(
       [&](const Work& work) {
-        if (!work.get.of_member || work.get.channel != channel || work.get.delivery != delivery) return false;
+        if (!meant(work)) return false;
         if (work.state != Work::State::storing)  // what is being put is answered when it is there
-          effects.push_back(FailEffect{channel, work.get.ticket, wire::any_reply,
+          effects.push_back(FailEffect{work.get.channel, work.get.ticket, wire::any_reply,
                                        {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
         return true;
       },

@@ -46,6 +46,7 @@ class ComputeService final : public Computes {
   void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, mover::Effects& effects) override;
   void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) override;
   void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) override;
+  void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) override;
   [[nodiscard]] std::vector<Waiting> take_waiting(const std::function<bool(const FrameTable::Get& get)>& chosen) override;
 
   void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
@@ -69,6 +70,7 @@ class ComputeService final : public Computes {
   void give(Work& work, TimeNs now, mover::Effects& effects);
   void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
   void fail_call(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
+  void cancel_if(const std::function<bool(const Work& work)>& meant, mover::Effects& effects);
   void forget_if(const std::function<bool(const Work& work)>& chosen, mover::Effects& effects);
   void end_work(Work& work, Status status, TimeNs now, mover::Effects& effects);
   void run_triggers(TimeNs now, mover::Effects& effects);

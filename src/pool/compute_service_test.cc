@@ -286,6 +286,30 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   EXPECT_TRUE(effects_.empty());
 }
 
+TEST_F(ComputeServiceTest, AProgramThatWantsItNoMoreCancelsIt) {
+  put("r", "c", "abc");
+  const auto cancel = [this](std::uint64_t ticket, mover::ChannelNumber channel) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::PoolCancel{ticket}, payload);
+    pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_cancel), payload}, now_, effects_);
+  };
+  ask(request());
+  const std::uint64_t called = ticket_;
+  ASSERT_NE(call(), nullptr);
+  cancel(called, stranger);
+  EXPECT_TRUE(effects_.empty());
+  cancel(called, asker);
+  ASSERT_EQ(effects_.size(), 2u);
+  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).ticket, called);
+  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::cancelled);
+  EXPECT_EQ(std::get<mover::CancelCallEffect>(effects_[1]).token, token_);
+  effects_.clear();
+  ask(request("later", "c", 100));
+  cancel(ticket_, asker);
+  EXPECT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_EQ(service_.counters().waiting + service_.counters().calling, 0u);
+}
+
 TEST_F(ComputeServiceTest, ATriggerCallsOnWhatComesAndPutsBesideIt) {
   put("r", "c", "abc", "local:/t");
   EXPECT_TRUE(effects_.empty());  // nothing is done from within the table

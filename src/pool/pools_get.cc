@@ -106,6 +106,7 @@ void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Eff
            effects);
   };
   for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
+  if (computes_ != nullptr) computes_->cancel_request(channel, asked.ticket, effects);
   const auto at = std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
   if (at == gets_.end()) return;
   cancel_at_owner(at->first, at->second, effects);

@@ -78,7 +78,18 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
         const auto answer = answers_.find(release.lease & ~own);
         if (answer != answers_.end() && answer->second->channel == channel && answer->second->part_of == 0 &&
             answer->second->member_number == 0)
-          forget(answer->first, now, effects);
+          give_up(*answer->second, now, effects);
+        run_waiting(effects);
+        return {};
+      }
+      case EntryKind::pool_cancel: {
+        wire::PoolCancel cancel{};
+        if (!wire::decode(request.payload, cancel)) return {};
+        const auto answer = std::ranges::find_if(answers_, [&](const auto& each) {
+          const Answer& of = *each.second;
+          return of.channel == channel && of.part_of == 0 && of.member_number == 0 && of.asked && of.asked->ticket == cancel.ticket;
+        });
+        if (answer != answers_.end()) give_up(*answer->second, now, effects);
         run_waiting(effects);
         return {};
       }
@@ -118,9 +129,7 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
       wire::PeerCancel asked{};
       OFP_TRY(wire::decode(request.payload, asked));
       if (const auto at = of_members_.find({channel, asked.number}); at != of_members_.end()) {
-        Answer& answer = *answers_.at(at->second);
-        if (answer.asked) fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
-        else forget(answer.number, now, effects);
+        give_up(*answers_.at(at->second), now, effects);
       }
       effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
       run_waiting(effects);
@@ -343,6 +352,12 @@ void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effe
   forget(number, now, effects);
   if (part_of != 0) return on_part_reply(part_of, number, tl::unexpected(std::move(failure)), now, effects);
   if (asked) effects.push_back(FailEffect{asked->channel, asked->ticket, wire::any_reply, std::move(failure)});
+}
+
+// Nobody wants it any more.
+void QueryService::give_up(Answer& answer, TimeNs now, Effects& effects) {
+  if (answer.asked) fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
+  else forget(answer.number, now, effects);
 }
 
 // A job that runs for it goes on until it sees the stop, and its result is dropped.

@@ -46,7 +46,7 @@ class QueryService {
 
   void on_channel_open(mover::ChannelNumber channel, uid_t user);
   void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  // pool_query, query_next, and release of an answer (is_own); of members (is_member) peer_query, peer_query_next and peer_cancel.
+  // pool_query, query_next, release of an answer (is_own), pool_cancel, which may be another service's; of members (is_member) peer_query, peer_query_next and peer_cancel.
   void on_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
   void on_transfer(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
@@ -82,6 +82,7 @@ class QueryService {
   void reply(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
   void end(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
   void fail_answer(Answer& answer, Failure failure, TimeNs now, mover::Effects& effects);
+  void give_up(Answer& answer, TimeNs now, mover::Effects& effects);
   void forget(std::uint64_t number, TimeNs now, mover::Effects& effects);
 
   // query_spread.cc

@@ -265,8 +265,8 @@ struct Release {
   std::uint64_t lease;
 };
 
-// A PoolGet of this channel, by the ticket of its request, is not wanted any more. It is answered all the same, by a failure if it was
-// waiting; this has no answer of its own.
+// A PoolGet, PoolCompute, PoolQuery or QueryNext of this channel, by the ticket of its request, is not wanted any more. It is answered all the same, by a failure if it
+// was under way; this has no answer of its own.
 struct PoolCancel {
   std::uint64_t ticket;
 };
