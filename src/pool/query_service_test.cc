@@ -205,6 +205,21 @@ TEST_F(QueryServiceTest, AnswersBelongToTheirChannelAndEndWithIt) {
   EXPECT_EQ(service_.counters().running, 0u);
 }
 
+TEST_F(QueryServiceTest, WhoWantsItNoMoreCancelsItsRequest) {
+  begin({});
+  const std::uint64_t begun = ticket_;
+  ask(EntryKind::pool_cancel, wire::PoolCancel{begun}, stranger);
+  ask(EntryKind::pool_cancel, wire::PoolCancel{begun + 100});
+  EXPECT_EQ(service_.counters().open, 1u);
+  ask(EntryKind::pool_cancel, wire::PoolCancel{begun});
+  EXPECT_EQ(service_.counters().open, 0u);
+  run_jobs();  // the one that ran for it
+  ASSERT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_EQ(only<mover::FailEffect>()->ticket, begun);
+  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::cancelled);
+  EXPECT_EQ(service_.counters().running, 0u);
+}
+
 TEST_F(QueryServiceTest, OneStepAtATimeAndSoManyAnswersOfAChannel) {
   begin({});
   EXPECT_EQ(service_.counters().running, 1u);
