@@ -259,7 +259,7 @@ class Pool:
         callback: Callable[[Future[int]], object] | None = None,
         timeout: float | None = SHORT_S,
     ) -> Future[int]:
-        """Like ``drop``, without waiting; the future is as of ``want``. Cancelled, it may have happened all the same."""
+        """Like ``drop``, without waiting; the future is as of ``want``. Cancelled, it may happen all the same."""
         return self._start(
             lambda: self.session._native.start_drop(self.name, row, column, timeout),
             lambda request: request.dropped(),

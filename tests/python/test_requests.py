@@ -1,4 +1,4 @@
-"""What is asked of pools without waiting: several kinds at a time from one thread, over every way to reach the agent."""
+"""What is asked of pools without waiting: several kinds at a time, over every way to reach the agent."""
 
 import asyncio
 import subprocess
@@ -129,7 +129,9 @@ pool.want("never"), pool.list_async()
 
 
 def test_a_program_that_ends_meanwhile_loses_nothing_and_does_not_hang(agent, session, name):
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, agent.address, name], timeout=60, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, agent.address, name], timeout=60, capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr
     pool = session.pool(f"local:/{name}")
     for each in range(20):
