@@ -296,6 +296,7 @@ void Agent::publish(TimeNs now) {
   status->buffers = dispatcher_->buffers().counters();
   status->used_bytes = dispatcher_->buffers().used_bytes();
   status->free_bytes = dispatcher_->mover().memory_free_for_programs();
+  status->reserved_bytes = dispatcher_->pools().reserved();
   status->table = dispatcher_->pools().table().counters();
   status->remote_pools = dispatcher_->pools().counters();
   status->pools = dispatcher_->pools().pools();

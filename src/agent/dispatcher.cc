@@ -61,10 +61,12 @@ bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchang
 bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
 
 constexpr std::uint64_t keys_share = 8;     // as much as an eighth of the memory, besides it, may be taken by keys
+constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is set aside for copies
 constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
 
 DispatcherOptions with_limits(DispatcherOptions options) {
   options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
+  options.pools.reserved_bytes_max = options.mover.memory_bytes_max / reserves_share;
   options.pools.table.key_bytes_max = options.mover.memory_bytes_max / keys_share;
   return options;
 }
@@ -80,7 +82,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
     : options_(with_limits(options)),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); }),
+      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); },
+             [this](std::uint64_t bytes) { return mover_.memory_unused() >= bytes; }),
       sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
@@ -89,6 +92,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {
   tasks_.set_memory_max(options.mover.memory_bytes_max);
+  mover_.set_aside([this] { return pools_.reserved_left(); });
 }
 
 Dispatcher::~Dispatcher() = default;

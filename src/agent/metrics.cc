@@ -52,6 +52,7 @@ void add_memory(Families& families, const AgentStatus& status) {
   families.gauge("memory_used_bytes", "Memory of frames that are held or being filled.", status.used_bytes);
   families.gauge("memory_promised_bytes", "Memory promised to programs as credit.", status.mover.promised_bytes);
   families.gauge("memory_free_bytes", "Memory that can still be promised.", status.free_bytes);
+  families.gauge("memory_reserved_bytes", "Memory set aside for copies of what other members have of sift pools.", status.reserved_bytes);
   families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.hits,
                    {{"cache", "hit"}});
   families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.misses,

@@ -39,7 +39,8 @@ void write_loop(Json& json, const AgentStatus& status) {
 void write_memory(Json& json, const AgentStatus& status) {
   json.key("memory").begin_object();
   json.member("bytes_max", status.memory_bytes_max).member("used_bytes", status.used_bytes);
-  json.member("promised_bytes", status.mover.promised_bytes).member("free_bytes", status.free_bytes).end_object();
+  json.member("promised_bytes", status.mover.promised_bytes).member("free_bytes", status.free_bytes);
+  json.member("reserved_bytes", status.reserved_bytes).end_object();
   const mover::BufferCacheCounters& buffers = status.buffers;
   json.key("buffers").begin_object();
   json.member("hits", buffers.hits)

@@ -50,7 +50,7 @@ struct AgentStatus {
   AcceptorCounters acceptor;
   mover::MoverCounters mover;
   mover::BufferCacheCounters buffers;
-  std::uint64_t used_bytes = 0, free_bytes = 0;
+  std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
   pool::FrameTableCounters table;
   std::vector<pool::Pools::PoolStatus> pools;
   pool::PoolsCounters remote_pools;

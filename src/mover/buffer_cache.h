@@ -132,6 +132,7 @@ struct Frame {
   std::uint64_t rows = 0;
   bool arrow = false;  // an Arrow IPC stream of its own
   std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
+  std::shared_ptr<const void> room{};      // what it takes of memory that was set aside (pool/reserve.h); null: nothing
 };
 using FramePtr = std::shared_ptr<Frame>;
 

@@ -154,9 +154,14 @@ void Mover::release(Channel& channel, std::uint32_t number) {
 
 // ---- credit
 
-std::uint64_t Mover::memory_free() const noexcept {
+std::uint64_t Mover::memory_unused() const noexcept {
   const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
+}
+
+std::uint64_t Mover::memory_free() const {
+  const std::uint64_t unused = memory_unused();
+  return unused - std::min(unused, aside_ ? aside_() : 0);
 }
 
 std::uint64_t Mover::memory_lacking() const {
@@ -166,7 +171,7 @@ std::uint64_t Mover::memory_lacking() const {
   return required - std::min(required, free);
 }
 
-std::uint64_t Mover::memory_free_for_programs() const noexcept {
+std::uint64_t Mover::memory_free_for_programs() const {
   const std::uint64_t free = memory_free();
   return free - std::min(free, kept_bytes_);
 }

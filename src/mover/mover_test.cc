@@ -465,6 +465,26 @@ TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   EXPECT_GE(credit[other_channel], share / 2);
 }
 
+TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
+  constexpr std::uint64_t memory = 4 << 20;
+  make(0, {.memory_bytes_max = memory});
+  std::uint64_t aside = 0;
+  mover->set_aside([&aside] { return aside; });
+  const std::uint64_t unused = mover->memory_unused();
+  EXPECT_EQ(mover->memory_free(), unused);
+  aside = unused / 2;
+  EXPECT_EQ(mover->memory_free(), unused - aside);
+  EXPECT_EQ(mover->memory_unused(), unused);
+  const std::uint64_t total = mover->counters().promised_bytes + unused - aside + 1;
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
+  EXPECT_TRUE(credit.empty()) << "one byte more than there is beside it";
+  aside -= 1;
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
+  EXPECT_GE(credit[channel], total);
+  aside = memory;
+  EXPECT_EQ(mover->memory_free(), 0u) << "more than there is";
+}
+
 TEST_F(TwoUsers, FramesCountForWhoseTheyAre) {
   make(0, {.memory_bytes_max = 64 << 20, .user_bytes_max = 32 << 20});
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);

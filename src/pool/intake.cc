@@ -30,6 +30,14 @@ Status Intake::may_fit(std::uint64_t bytes) const {
   return fail(Error::too_large, "an object of {} bytes; the agent it is for has memory for {} (memory.bytes_max)", bytes, bytes_max_);
 }
 
+// What goes soon has the reserve first, what stays has it last: then that is there for those that have to pass.
+bool Intake::find_room(const Object& object, std::shared_ptr<const void>& room) const {
+  if (object.stays && room_(object.bytes)) return true;
+  const std::uint64_t pages = align_up(object.bytes, page_bytes);
+  if (object.reserve && (!unused_ || unused_(pages))) room = object.reserve->take(pages);
+  return room != nullptr || (!object.stays && room_(object.bytes));
+}
+
 Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects) {
   OFP_TRY(may_fit(object.bytes));
   if (object.offer != 0 && !object.descriptor) {
@@ -37,11 +45,12 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
     if (!object.descriptor && now >= object.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
     if (!object.descriptor) return Begun::not_yet;
   }
-  if (!room_(object.bytes)) return Begun::not_yet;
+  std::shared_ptr<const void> room;
+  if (!find_room(object, room)) return Begun::not_yet;
   Fd fd = std::move(object.descriptor);
   OFP_ASSIGN(mover::Buffer taken, buffers_->take(object.bytes, object.user));
   const auto buffer = std::make_shared<mover::Buffer>(std::move(taken));
-  buffers_of_.emplace(token, buffer);
+  taken_.insert_or_assign(token, Taken{buffer, std::move(room)});
   if (object.bytes == 0) return Begun::now;
   if (object.offer == 0) {
     effects.push_back(mover::PullEffect{
@@ -49,20 +58,23 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
     return Begun::later;
   }
   if (object.bytes <= inline_bytes_max) {
-    OFP_TRY(read_whole(fd.get(), buffer->bytes()));
-    return Begun::now;
+    Status read = read_whole(fd.get(), buffer->bytes());
+    if (read) return Begun::now;
+    forget(token);
+    return tl::unexpected(std::move(read).error());
   }
   effects.push_back(mover::JobEffect{token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
   return Begun::later;
 }
 
 Result<mover::FramePtr> Intake::end(std::uint64_t token, const Status& status) {
-  auto node = buffers_of_.extract(token);
+  auto node = taken_.extract(token);
   OFP_ASSERT(node);
   if (!status) return tl::unexpected(status.error());
   auto frame = std::make_shared<mover::Frame>();
-  frame->bytes = node.mapped()->length();
-  frame->buffer = std::move(*node.mapped());
+  frame->bytes = node.mapped().buffer->length();
+  frame->buffer = std::move(*node.mapped().buffer);
+  frame->room = std::move(node.mapped().room);
   return frame;
 }
 

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
+#include "pool/reserve.h"
 
 namespace offpath::pool {
 
@@ -23,6 +24,8 @@ class Intake {
     uid_t user = 0;
     TimeNs offer_until = never;  // then a descriptor that has not come fails it
     Fd descriptor{};             // once it has
+    std::shared_ptr<Reserve> reserve{};  // memory set aside for objects like it; null: there is none
+    bool stays = false;                  // for long: it takes of the reserve only when there is no other room
 
     // When it has to be looked at again though nothing happened.
     [[nodiscard]] TimeNs deadline() const noexcept { return offer != 0 && !descriptor ? offer_until : never; }
@@ -33,10 +36,10 @@ class Intake {
     now,      // it is all there
   };
   // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a descriptor
-  // that came, none if it has not.
+  // that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are left there.
   Intake(std::shared_ptr<mover::BufferCache> buffers, std::uint64_t bytes_max, std::function<bool(std::uint64_t)> room,
-         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer)
-      : buffers_(std::move(buffers)), bytes_max_(bytes_max), room_(std::move(room)), take_offer_(std::move(take_offer)) {}
+         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer, std::function<bool(std::uint64_t)> unused = {})
+      : buffers_(std::move(buffers)), bytes_max_(bytes_max), room_(std::move(room)), take_offer_(std::move(take_offer)), unused_(std::move(unused)) {}
 
   // Error::too_large: there is no use in waiting.
   [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
@@ -45,14 +48,21 @@ class Intake {
   // The object, once begun: a frame without rows and kind.
   [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
   // Its channel is gone: nothing is pulled into the buffer any more.
-  void forget(std::uint64_t token) { buffers_of_.erase(token); }
+  void forget(std::uint64_t token) { taken_.erase(token); }
 
  private:
+  struct Taken {
+    std::shared_ptr<mover::Buffer> buffer;  // a job that reads holds it, too
+    std::shared_ptr<const void> room;
+  };
+  [[nodiscard]] bool find_room(const Object& object, std::shared_ptr<const void>& room) const;
+
   std::shared_ptr<mover::BufferCache> buffers_;
   std::uint64_t bytes_max_;
   std::function<bool(std::uint64_t)> room_;
   std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<mover::Buffer>> buffers_of_;  // a job that reads holds its own, too
+  std::function<bool(std::uint64_t)> unused_;
+  std::unordered_map<std::uint64_t, Taken> taken_;
 };
 
 }  // namespace offpath::pool

@@ -12,12 +12,12 @@ using mover::FailEffect;
 using wire::EntryKind;
 
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
-             std::function<std::uint64_t()> wanted)
+             std::function<std::uint64_t()> wanted, std::function<bool(std::uint64_t)> unused)
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
       intake_(buffers_, options.object_bytes_max, room,
-              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }),
+              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }, std::move(unused)),
       alive_{""} {
   table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
   if (!options_.store) return;

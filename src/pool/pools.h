@@ -46,6 +46,7 @@ struct PoolsOptions {
   std::uint32_t moves_max = 16;                // rows under way to new owners at a time
   TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
   std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
+  std::uint64_t reserved_bytes_max = UINT64_MAX; // of all that is set aside for what other members keep here
   TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
   std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
 };
@@ -65,9 +66,10 @@ struct Answer {
 class Pools final : public mover::Store, public QueryMembers {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
-  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk.
+  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes are
+  // free, or set aside.
   Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room,
-        std::function<std::uint64_t()> wanted = {});
+        std::function<std::uint64_t()> wanted = {}, std::function<bool(std::uint64_t bytes)> unused = {});
 
   // Whose agent this is, and a number of this process, before anything else is asked of it.
   void set_self(std::string name, std::uint64_t process);
@@ -123,6 +125,11 @@ class Pools final : public mover::Store, public QueryMembers {
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
   using ListedThere = std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
+  // Memory for what other members keep in the pool here, from now until forget_all: nobody else is given it. All of it or, if there is
+  // not so much, none: Error::too_large. `stays`: of objects of these columns, which take of it only when there is no other room.
+  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, std::function<bool(std::string_view column)> stays);
+  [[nodiscard]] std::uint64_t reserved() const noexcept;
+  [[nodiscard]] std::uint64_t reserved_left() const noexcept;  // of that, not in use
   // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
   // Members that do not confirm it, or are away, are asked again until they do.
@@ -369,6 +376,7 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
 
   // pools_keep.cc
+  void set_reserve(Incoming& incoming) const;
   void ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects);
   void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
 
@@ -405,6 +413,11 @@ class Pools final : public mover::Store, public QueryMembers {
   TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
   std::map<std::string, std::uint64_t> reserved_;  // bytes on their way into pools
 
+  struct SetAside {
+    std::shared_ptr<Reserve> memory;
+    std::function<bool(std::string_view column)> stays;
+  };
+  std::map<std::string, SetAside> reserves_;  // by pool
   struct Move {
     std::string pool;
     FrameTable::Keys keys;

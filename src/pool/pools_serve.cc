@@ -135,9 +135,14 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
   }
   const std::uint64_t number = next_number_++;
   const std::uint64_t token = mover::token_of(mover::Service::peers, number);
+  set_reserve(incoming);
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
     due(incoming.object.deadline());
+    if (incoming.object.reserve) {  // no memory becomes free for others when some of it is back
+      waits_for_budget_ = true;
+      due(now + options_.retry_ns);
+    }
     incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_, incoming.object.bytes)};
     return false;
   }

@@ -96,6 +96,63 @@ TEST_F(PoolsTest, WhoWaitsForNoMemoryIsNotAskedWhenSomeBecomesFree) {
   EXPECT_EQ(pull->pieces.front().length, 4096u);
 }
 
+TEST_F(PoolsTest, WhatIsSetAsideForAPoolIsThereForItsObjectsThoughThereIsNoOtherRoom) {
+  ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
+  ASSERT_TRUE(pools_.admit("hash:/q", user, effects_));
+  ASSERT_TRUE(pools_.reserve("hash:/p", 8192, [](std::string_view) { return false; }));
+  EXPECT_EQ(pools_.reserved_left(), 8192u);
+  room_ = 0;
+  put_of_member("other", 4096, "hash:/q");
+  EXPECT_FALSE(take<mover::PullEffect>()) << "it is for another pool";
+  put_of_member("first", 5000);
+  const auto pull = take<mover::PullEffect>();
+  ASSERT_TRUE(pull);
+  EXPECT_EQ(pools_.reserved_left(), 0u) << "whole pages";
+  pools_.on_transfer(pull->token, {}, now_, effects_);
+  EXPECT_TRUE(pools_.table().holds("hash:/p", {"first", "c"}));
+  effects_.clear();
+  put_of_member("second", 100);
+  EXPECT_FALSE(take<mover::PullEffect>());
+  // Others are given no memory when the first one goes, so nobody tells: it is looked at all the same.
+  pools_.forget("hash:/p", {"first", "c"}, now_, effects_);
+  EXPECT_EQ(pools_.reserved_left(), 8192u);
+  EXPECT_LE(pools_.next_deadline(), now_ + second_ns);
+  now_ = pools_.next_deadline();
+  pools_.on_time(now_, effects_);
+  EXPECT_TRUE(take<mover::PullEffect>());
+  pools_.forget_all("hash:/p", now_, effects_);
+  EXPECT_EQ(pools_.reserved(), 0u);
+}
+
+TEST_F(PoolsTest, WhatStaysTakesOfItOnlyWhenThereIsNoOtherRoom) {
+  ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
+  ASSERT_TRUE(pools_.reserve("hash:/p", 8192, [](std::string_view column) { return column == "c"; }));
+  put_of_member("first", 4096);
+  EXPECT_TRUE(take<mover::PullEffect>());
+  EXPECT_EQ(pools_.reserved_left(), 8192u);
+  room_ = 0;
+  put_of_member("second", 4096);
+  EXPECT_TRUE(take<mover::PullEffect>());
+  EXPECT_EQ(pools_.reserved_left(), 4096u);
+  pools_.on_channel_closed(member, now_, effects_);
+  EXPECT_EQ(pools_.reserved_left(), 8192u) << "who offered it is gone";
+}
+
+TEST(PoolsReserve, ItIsAllOfItOrNone) {
+  PoolsOptions options;
+  options.reserved_bytes_max = 10'000;
+  Pools pools(options, mover::BufferCache::make({}), [](std::uint64_t) { return true; });
+  const auto nothing_stays = [](std::string_view) { return false; };
+  ASSERT_TRUE(pools.reserve("hash:/p", 6000, nothing_stays));
+  ASSERT_TRUE(pools.reserve("hash:/p", 6000, nothing_stays)) << "the same pool";
+  const Status refused = pools.reserve("hash:/q", 4001, nothing_stays);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::too_large);
+  for (const char* number : {"4001", "6000", "10000"}) EXPECT_NE(refused.error().message.find(number), std::string::npos) << refused.error().message;
+  EXPECT_EQ(pools.reserved(), 6000u);
+  EXPECT_TRUE(pools.reserve("hash:/q", 4000, nothing_stays));
+}
+
 TEST_F(PoolsTest, WhatNeverFitsIsRefusedAtOnceThoughItsPoolsBudgetIsUsedUp) {
   ASSERT_TRUE(pools_.admit("hash:/p?budget=2MiB", user, effects_));
   room_ = 0;

@@ -1,7 +1,9 @@
 // What a pool keeps lies in a pool of its own (pool/pools.h), whose copies and disk are this one's: `local:` with spill=durable, or
-// `hash:` where it has replicas. There each member has a row, so chosen that it is the row's first owner; the next member in the order
-// of names is the second where few members allow it, so that copies are spread evenly. The row's columns are the names of what
-// is kept (journal.h), and "pool": which pool it is, and as what source the member publishes, in all its lives.
+// `hash:` where it has replicas. There each member has a row (copies.h), of which it is the first owner. The row's columns are the
+// names of what is kept (journal.h), and "pool": which pool it is, and as what source the member publishes, in all its lives.
+//
+// Before anything of the pool is taken, memory for the others' copies is set aside at every member that makes it: a stage's credit
+// goes round by way of them, and waits for no memory that another stage, or a program, may have.
 //
 // At its start an agent finds its row on its disk. Without a disk it asks all other members for it, and waits until all have answered:
 // whoever does not may be the only one that has it. Until then whoever asks something of the pool waits.
@@ -12,6 +14,7 @@
 
 #include "base/log.h"
 #include "pool/placement.h"
+#include "sift/copies.h"
 #include "sift/sift_service.h"
 #include "wire/cursor.h"
 
@@ -20,26 +23,8 @@ namespace offpath::sift {
 namespace {
 
 constexpr std::string_view identity_column = "pool";
-constexpr std::size_t members_of_ring_max = 16;
-constexpr std::uint32_t salts_max = 1 << 16;
 constexpr TimeNs ask_again_ns = 200 * millisecond_ns;
 constexpr TimeNs tell_after_ns = 5 * second_ns;
-
-// A row that lies here first.
-std::string own_row(const std::string& self, std::uint32_t replicas, std::span<const std::string> members) {
-  if (replicas == 1) return self;
-  const auto at = std::ranges::find(members, self);
-  const std::string& next = std::next(at) == members.end() ? members.front() : *std::next(at);
-  std::string first_here = self;
-  for (std::uint32_t salt = 0; salt < salts_max; ++salt) {
-    std::string row = fmt::format("{}#{:x}", self, salt);
-    const std::vector<std::string> owners = pool::owners_of(pool::Policy::hash, 2, row, members);
-    if (owners.front() != self) continue;
-    if (owners.size() < 2 || owners[1] == next || members.size() > members_of_ring_max) return row;
-    if (first_here == self) first_here = std::move(row);
-  }
-  return first_here;
-}
 
 FramePtr identity_object(std::uint64_t incarnation, uid_t user, std::string_view text, const FrameMemory& memory) {
   std::vector<std::byte> bytes;
@@ -100,8 +85,12 @@ Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
   std::vector<std::string> options;
   if (copies) options.push_back(fmt::format("members={}&replicas={}", fmt::join(members, ","), pool.settings.replicas));
   if (pool.settings.durable) options.emplace_back("spill=durable");
-  pool.row = own_row(self_, pool.settings.replicas, members);
-  OFP_TRY(pools_.open(fmt::format("{}?{}", pool.own, fmt::join(options, "&")), pool.user, now, effects));
+  pool.row = kept_row(self_, pool.settings.replicas, members);
+  OFP_TRY(set_aside(pool));
+  if (Status opened = pools_.open(fmt::format("{}?{}", pool.own, fmt::join(options, "&")), pool.user, now, effects); !opened) {
+    pools_.forget_all(pool.own, now, effects);
+    return opened;
+  }
   const bool on_disk = pool.settings.durable && pools_.table().holds(pool.own, {pool.row, std::string(identity_column)});
   if (copies && !on_disk)
     for (const std::string& member : members)
@@ -110,6 +99,16 @@ Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
   pool.tell_at += tell_after_ns;
   pool.due = now;
   return {};
+}
+
+Status SiftService::set_aside(const Pool& pool) {
+  const Geometry& geometry = pool.sift->geometry();
+  const std::uint64_t bytes = copies_bytes(geometry, geometry.position_of(self_));
+  if (bytes == 0) return {};
+  const Status done = pools_.reserve(pool.own, bytes, copy_stays);
+  if (done) return {};
+  return fail(done.error().code, "pool \"{}\": {}; a smaller budget= ({}), less replicas= ({}) or a larger memory.bytes_max makes it fit", pool.name,
+              done.error().message, pool.settings.budget_bytes, pool.settings.replicas);
 }
 
 // ---- what is kept, and where

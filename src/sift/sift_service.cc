@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/log.h"
 #include "pool/placement.h"
 
 namespace offpath::sift {
@@ -146,8 +147,8 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   return by_name_.emplace(made->name, std::move(made)).first->second.get();
 }
 
-void SiftService::tell(const Pool& pool, const std::string& member, mover::Effects& effects) {
-  effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_define, never, nullptr, 0,
+void SiftService::tell(Pool& pool, const std::string& member, mover::Effects& effects) {
+  effects.push_back(mover::AskEffect{work(Work::Kind::tell, &pool, 0), member, EntryKind::peer_define, never, nullptr, 0,
                                      [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
                                        wire::encode(wire::PeerDefine{user, full}, payload);
                                      }});
@@ -304,7 +305,8 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
       else effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
       return;
     }
-    case Work::Kind::publish: case Work::Kind::flush: case Work::Kind::keep: case Work::Kind::read: case Work::Kind::open: return;
+    case Work::Kind::publish: case Work::Kind::flush: case Work::Kind::keep: case Work::Kind::read: case Work::Kind::open:
+    case Work::Kind::tell: return;
   }
   carry_out(*done.pool, now, effects);
   forget_dropped();
@@ -316,6 +318,11 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   const Work& done = node.mapped();
   Status status;
   if (!answer) status = tl::unexpected(answer.error());
+  if (done.kind == Work::Kind::tell) {
+    if (!status && status.error().code == Error::too_large)  // its pieces wait, and who flushes is told
+      log(LogLevel::error, "pool \"{}\": a member does not take part: {}", done.pool->name, status.error().message);
+    return forget_dropped();
+  }
   if (done.kind == Work::Kind::flush) {
     wire::Done newer{};
     if (answer) status = wire::decode(answer->payload, newer);

@@ -125,7 +125,7 @@ class SiftService {
   };
   // What an own token among the mover's effects stands for.
   struct Work {
-    enum class Kind { pull, job, publish, flush, tracks, keep, read, open } kind;
+    enum class Kind { pull, job, publish, flush, tracks, keep, read, open, tell } kind;
     Pool* pool;
     std::uint64_t token;  // of the Sift; flush: of flushes_; tracks: of reading_
   };
@@ -154,7 +154,7 @@ class SiftService {
   [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
-  void tell(const Pool& pool, const std::string& member, mover::Effects& effects);
+  void tell(Pool& pool, const std::string& member, mover::Effects& effects);
   void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
   void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
   void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
@@ -179,6 +179,7 @@ class SiftService {
   // sift_kept.cc
   static constexpr std::string_view kept_mark = ".kept-";
   [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status set_aside(const Pool& pool);
   void work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects);
   void on_listed(std::uint64_t number, const std::string& member, const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now);
   void begin_restore(Pool& pool, TimeNs now, mover::Effects& effects);

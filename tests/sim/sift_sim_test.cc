@@ -14,6 +14,9 @@
 // In others the pool is kept, and agents are killed at any moment, while they come back too, at the end all at once. Their store
 // is slow, is full for a while, fails although it has stored, does not get to removing what is to be removed, and cannot be read for a
 // moment. Every row whose put was answered is there exactly once; one whose put was not, at most once.
+// In most of these each thing that is kept has a copy at the next agent, which has no more memory for copies than copies.h says, or
+// little more than half of it: what finds no room waits there, a removal that gets lost gives its room back seconds later, and
+// nothing waits for ever.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -24,6 +27,8 @@
 #include <set>
 
 #include "link/fault_link.h"
+#include "pool/placement.h"
+#include "sift/copies.h"
 #include "sift/particles.h"
 #include "sift/sift.h"
 #include "sift/track_reader.h"
@@ -62,6 +67,12 @@ struct Agent {
     std::uint64_t rows;
   };
   std::map<std::string, Object> store;  // outlives the agent
+  // Of others, with what they take; those that wait for room, in their order. It outlives the agent as well, as it is made anew.
+  struct Copies {
+    std::uint64_t room = 0, used = 0, used_peak = 0, waited = 0;
+    std::map<std::pair<std::size_t, std::string>, std::uint64_t> held;
+    std::deque<std::function<bool()>> waiting;  // each says whether it has begun
+  } copies;
   std::map<std::uint64_t, std::vector<Row>> unanswered;
   [[nodiscard]] bool is_up() const { return sift != nullptr && sift->is_restored(); }
 };
@@ -79,6 +90,10 @@ class World {
       agents_[i].name = names[i];
       agents_[i].job_ns = random_.chance(0.1) ? 50 * millisecond_ns : 1 + random_.below(2 * millisecond_ns);
       start(i);
+      agents_[i].copies.room = copies_bytes(agents_[i].sift->geometry(), static_cast<std::uint32_t>(i));
+      if (random_.chance(0.5)) agents_[i].copies.room -= agents_[i].copies.room * 3 / 8;  // those of another one, which is away, have the rest
+      const auto owners = pool::owners_of(pool::Policy::hash, 2, kept_row(names[i], 2, names), names);
+      holders_.push_back(static_cast<std::size_t>(std::ranges::find(names, owners.back()) - names.begin()));
     }
   }
 
@@ -107,6 +122,7 @@ class World {
       flush(true);
       check_tracks();
     }
+    for (const Agent& agent : agents_) EXPECT_LE(agent.copies.used_peak, agent.copies.room);
     for (const Agent& agent : agents_)  // of a former life, something may still come
       for (std::uint32_t stage = 1; stage <= settings_.stages && (!kills_ || kept_); ++stage) EXPECT_EQ(agent.sift->counters(stage).offers_waiting, 0u);
   }
@@ -116,6 +132,12 @@ class World {
                        settings_.fanout, settings_.threshold_bytes, settings_.budget_bytes, put_.size());
   }
   [[nodiscard]] std::uint64_t repeated() const { return repeated_; }
+  // Copies that there were, those that had to wait for room among them.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> copies() const {
+    std::pair<std::uint64_t, std::uint64_t> all{copies_, 0};
+    for (const Agent& agent : agents_) all.second += agent.copies.waited;
+    return all;
+  }
 
  private:
   void draw() {
@@ -139,6 +161,7 @@ class World {
     const std::uint64_t least = BufferCache::class_bytes(piece) + std::max(piece + piece / 8, rows_max_ * TrackRun::sort_bytes_per_row) +
                                 parts_bytes_max(0, 0, settings_.fanout, form_->rows->overhead_bytes());
     settings_.budget_bytes = std::max(least + random_.below(random_.chance(0.5) ? 64 << 10 : 4 << 20), settings_.threshold_bytes);
+    settings_.replicas = kept_ && random_.chance(0.8) ? 2 : 1;
     settings_.credit_bytes = random_.chance(0.5) ? settings_.budget_bytes : 1 + random_.below(100'000);
     if (random_.chance(0.6)) {
       faults_ = {.offer_lost = 0.05, .answer_lost = 0.1, .repeated = 0.1, .pull_fails = 0.05, .corrupted = 0.02};
@@ -189,13 +212,62 @@ class World {
 
   // ---- the store of a pool that is kept
 
+  // Who has copies of what this agent keeps.
+  [[nodiscard]] Agent::Copies* copies_of(std::size_t i) {
+    return settings_.replicas < 2 || agents_.size() < 2 ? nullptr : &agents_[holders_[i]].copies;
+  }
+
+  // Copies of runs take other memory: they stay.
   void keep(std::size_t i, KeepEffect effect) {
+    Agent::Copies* const copies = copies_of(i);
+    if (copies == nullptr || effect.object == nullptr || copy_stays(effect.name)) return store_object(i, std::move(effect));
+    ++copies_;
+    const std::uint64_t life = agents_[i].incarnation, bytes = align_up(effect.object->bytes, page_bytes);
+    const auto over = std::make_shared<bool>(false);
+    const std::uint64_t token = effect.token;
+    const auto begin = [this, i, life, copies, bytes, over, effect = std::move(effect)] {
+      if (*over || agents_[i].incarnation != life) return true;
+      std::uint64_t& before = copies->held[{i, effect.name}];  // what failed may be there
+      if (copies->used - before + bytes > copies->room) return false;
+      copies->used += bytes - before;
+      copies->used_peak = std::max(copies->used_peak, copies->used);
+      before = bytes;
+      store_object(i, effect);
+      return *over = true;
+    };
+    if (begin()) return;
+    ++copies->waited;
+    copies->waiting.push_back(begin);
+    at(now_ + 30 * second_ns, [this, i, life, over, token] {
+      if (std::exchange(*over, true) || agents_[i].incarnation != life) return;
+      // Where there are many, nobody looks whose copies go where: one may have those of several.
+      EXPECT_GT(agents_.size(), 16u) << "a copy found no room in time";
+      Effects effects;
+      agents_[i].sift->on_kept(token, fail(Error::no_memory, "no room for a copy"), now_, effects);
+      carry_out(i, effects);
+    });
+  }
+
+  void forget_copy(std::size_t i, const std::string& name) {
+    Agent::Copies* const copies = copies_of(i);
+    if (copies == nullptr) return;
+    const auto held = copies->held.extract({i, name});
+    if (!held) return;
+    copies->used -= held.mapped();
+    for (auto& begin : std::exchange(copies->waiting, {}))
+      if (!begin()) copies->waiting.push_back(std::move(begin));
+  }
+
+  void store_object(std::size_t i, KeepEffect effect) {
     const bool full = now_ < full_until_;
     const bool stored = effect.object != nullptr && !full && !random_.chance(0.02), told = stored && !random_.chance(0.02);
     const std::uint64_t life = agents_[i].incarnation;
     const TimeNs when = now_ + 1 + random_.below(3 * millisecond_ns);
     at(when, [this, i, stored, name = effect.name, object = effect.object] {  // also if it is killed meanwhile: it had been asked for
-      if (!stored) return;
+      if (!stored) {
+        if (!agents_[i].store.contains(name)) forget_copy(i, name);
+        return;
+      }
       const Bytes bytes(object->buffer.data(), object->bytes);
       agents_[i].store.insert_or_assign(name, Agent::Object{{bytes.begin(), bytes.end()}, object->rows});
     });
@@ -208,9 +280,11 @@ class World {
   }
 
   void forget(std::size_t i, const ForgetEffect& effect) {
-    if (random_.chance(0.05)) return;
-    at(now_ + 1 + random_.below(5 * millisecond_ns), [this, i, life = agents_[i].incarnation, name = effect.name] {
-      if (agents_[i].incarnation == life) agents_[i].store.erase(name);
+    const bool lost = random_.chance(0.05);  // who has a copy is asked again; that the agent itself still has it does no harm
+    at(now_ + 1 + (lost ? 5 * second_ns : random_.below(5 * millisecond_ns)), [this, i, lost, life = agents_[i].incarnation, name = effect.name] {
+      if (agents_[i].incarnation != life) return;
+      if (!lost) agents_[i].store.erase(name);
+      forget_copy(i, name);
     });
   }
 
@@ -535,6 +609,8 @@ class World {
   std::shared_ptr<const TrackForm> form_;
   FrameMemory program_memory_{BufferCache::make({.cached_bytes_max = 1 << 20, .huge_pages = false}), 7};
   std::vector<Agent> agents_;
+  std::vector<std::size_t> holders_;  // of their copies
+  std::uint64_t copies_ = 0;
   std::multimap<TimeNs, std::function<void()>> events_;
   TimeNs now_ = 0, kill_until_ = 0, full_until_ = 0;
   std::map<Row, int> put_, unknown_;
@@ -543,14 +619,21 @@ class World {
 };
 
 void run_worlds(Kills kills, std::uint64_t worlds) {
-  std::uint64_t repeated = 0;
+  std::uint64_t repeated = 0, copies = 0, waited = 0;
   const bool all = sim::each_seed(worlds, [&](std::uint64_t seed) {
     World world(seed, kills);
     world.run();
     repeated += world.repeated();
+    copies += world.copies().first;
+    waited += world.copies().second;
     if (::testing::Test::HasFailure()) ADD_FAILURE() << "the world: " << world.describe();
   });
-  if (all) { EXPECT_GT(repeated, 0u) << "no piece was ever offered twice: the faults are not there"; }
+  if (!all) return;
+  EXPECT_GT(repeated, 0u) << "no piece was ever offered twice: the faults are not there";
+  if (kills == Kills::kept) {
+    EXPECT_GT(copies, 1000u);
+    EXPECT_GT(waited, 0u) << "no copy ever waited for room: there was enough for everything";
+  }
 }
 
 TEST(SiftSim, EveryRowIsInTheTracksOnce) { run_worlds(Kills::none, 150); }
