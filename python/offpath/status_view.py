@@ -55,7 +55,8 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         f"[bold]{status['name']}[/bold]  version {status['version']}, process {status['pid']}, "
         f"up {status['uptime_s']:.0f} s, {', '.join(status['addresses'])}",
         f"memory {size_text(memory['used_bytes'])} of {size_text(memory['bytes_max'])} used, "
-        f"{size_text(memory['promised_bytes'])} promised; resident {size_text(process['resident_bytes'])}; "
+        f"{size_text(memory['promised_bytes'])} promised, {size_text(memory['reserved_bytes'])} set aside for copies; "
+        f"resident {size_text(process['resident_bytes'])}; "
         f"buffers reused {status['buffers']['hit_rate']:.0%}",
         f"{mover['frames']} frames, {size_text(mover['bytes'])} moved, {mover['failures']} failures",
     ]

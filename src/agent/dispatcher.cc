@@ -91,8 +91,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       exchanges_(options.exchanges, options.nonce, options.channels.clock),
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {
-  tasks_.set_memory_max(options.mover.memory_bytes_max);
-  mover_.set_aside([this] { return pools_.reserved_left(); });
+  mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
+  tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
 }
 
 Dispatcher::~Dispatcher() = default;
@@ -362,9 +362,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
-  const std::uint64_t kept = alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0;
-  mover_.keep_for_members(kept, effects_);
-  tasks_.set_memory_max(options_.mover.memory_bytes_max - kept);
+  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
   sifts_.on_members(alive, anew, effects_);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);

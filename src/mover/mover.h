@@ -101,8 +101,11 @@ class Mover {
   // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each with what is
   // to go to the other one, would wait for each other. A batch that is larger than all the rest may have it, too.
   void keep_for_members(std::uint64_t bytes, Effects& effects);
-  // How much of the memory is set aside and not in use: it is free for nobody but those for whom it is.
-  void set_aside(std::function<std::uint64_t()> bytes) { aside_ = std::move(bytes); }
+  // How much of the memory is set aside, and how much of that is not in use: that is free for nobody but those for whom it is.
+  struct Aside {
+    std::uint64_t bytes = 0, left = 0;
+  };
+  void set_aside(std::function<Aside()> aside) { aside_ = std::move(aside); }
   // Memory may have become free: gives credit to streams that wait for it.
   void on_memory_freed(Effects& effects);
   // Starts a job that gives the cache's leaving buffers to the kernel, unless one is at it.
@@ -112,6 +115,7 @@ class Mover {
   [[nodiscard]] std::uint64_t memory_free() const;
   [[nodiscard]] std::uint64_t memory_unused() const noexcept;  // with what is set aside
   [[nodiscard]] std::uint64_t memory_free_for_programs() const;
+  [[nodiscard]] std::uint64_t memory_max_for_programs() const;  // when all that they may have is free
   // What has to become free for the stream that has waited longest for credit; 0: none waits.
   [[nodiscard]] std::uint64_t memory_lacking() const;
   [[nodiscard]] std::uint64_t memory_free_for(uid_t user) const;
@@ -183,7 +187,7 @@ class Mover {
   std::vector<std::uint32_t> spare_;
   std::uint64_t waiting_bytes_ = 0;  // of all channels
   std::uint64_t kept_bytes_ = 0;     // for other members
-  std::function<std::uint64_t()> aside_;
+  std::function<Aside()> aside_;
   std::vector<std::uint64_t> pulled_;  // tokens of operations to be finished
   std::uint64_t next_preparation_ = 0;
   bool dropping_ = false;

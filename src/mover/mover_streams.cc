@@ -161,7 +161,7 @@ std::uint64_t Mover::memory_unused() const noexcept {
 
 std::uint64_t Mover::memory_free() const {
   const std::uint64_t unused = memory_unused();
-  return unused - std::min(unused, aside_ ? aside_() : 0);
+  return unused - std::min(unused, aside_ ? aside_().left : 0);
 }
 
 std::uint64_t Mover::memory_lacking() const {
@@ -174,6 +174,11 @@ std::uint64_t Mover::memory_lacking() const {
 std::uint64_t Mover::memory_free_for_programs() const {
   const std::uint64_t free = memory_free();
   return free - std::min(free, kept_bytes_);
+}
+
+std::uint64_t Mover::memory_max_for_programs() const {
+  const std::uint64_t others = kept_bytes_ + (aside_ ? aside_().bytes : 0);
+  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, others);
 }
 
 void Mover::keep_for_members(std::uint64_t bytes, Effects& effects) {
@@ -196,8 +201,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
   const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
   const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
   const std::uint64_t desired = target - std::min(target, stream.granted);
-  const bool needs_all =
-      required > options_.memory_bytes_max - kept_bytes_ && required <= left_of(stream.channel->client.user, memory_free());
+  const bool needs_all = required > memory_max_for_programs() && required <= left_of(stream.channel->client.user, memory_free());
   if (required > free && !needs_all) {
     if (!stream.hungry) hungry_.push_back(&stream);
     stream.hungry = true;

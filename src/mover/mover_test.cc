@@ -469,11 +469,12 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   constexpr std::uint64_t memory = 4 << 20;
   make(0, {.memory_bytes_max = memory});
   std::uint64_t aside = 0;
-  mover->set_aside([&aside] { return aside; });
+  mover->set_aside([&aside] { return Mover::Aside{aside, aside}; });
   const std::uint64_t unused = mover->memory_unused();
   EXPECT_EQ(mover->memory_free(), unused);
   aside = unused / 2;
   EXPECT_EQ(mover->memory_free(), unused - aside);
+  EXPECT_EQ(mover->memory_max_for_programs(), memory - aside);
   EXPECT_EQ(mover->memory_unused(), unused);
   const std::uint64_t total = mover->counters().promised_bytes + unused - aside + 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
@@ -483,6 +484,18 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   EXPECT_GE(credit[channel], total);
   aside = memory;
   EXPECT_EQ(mover->memory_free(), 0u) << "more than there is";
+}
+
+TEST_F(TwoUsers, ABatchLargerThanAllThatProgramsMayHaveBesideItTakesWhatIsForMembers) {
+  constexpr std::uint64_t memory = 4 << 20;
+  make(0, {.memory_bytes_max = memory});
+  mover->set_aside([] { return Mover::Aside{1 << 20, 1 << 20}; });
+  mover->keep_for_members(1 << 20, effects);
+  ASSERT_EQ(mover->memory_max_for_programs(), 2u << 20);
+  const std::uint64_t total = mover->counters().promised_bytes + (2 << 20) + page_bytes;
+  ASSERT_LE(total - mover->counters().promised_bytes, mover->memory_free());
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
+  EXPECT_GE(credit[channel], total) << "else it would wait for ever";
 }
 
 TEST_F(TwoUsers, FramesCountForWhoseTheyAre) {

@@ -202,7 +202,7 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     if (at->second.object.channel == channel) {
-      reserved_[at->second.place.pool] -= at->second.object.bytes;
+      arriving_bytes_[at->second.place.pool] -= at->second.object.bytes;
       intake_.forget(mover::token_of(mover::Service::peers, at->first));
       at = incoming_.erase(at);
     } else {
@@ -256,7 +256,7 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
   auto node = incoming_.extract(mover::number_of(token));
   if (!node) return;
-  reserved_[node.mapped().place.pool] -= node.mapped().object.bytes;
+  arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
   arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
 }
 

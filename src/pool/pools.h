@@ -125,9 +125,10 @@ class Pools final : public mover::Store, public QueryMembers {
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
   using ListedThere = std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
-  // Memory for what other members keep in the pool here, from now until forget_all: nobody else is given it. All of it or, if there is
-  // not so much, none: Error::too_large. `stays`: of objects of these columns, which take of it only when there is no other room.
+  // Memory for what other members keep in the pool here, from now until unreserve or forget_all: nobody else is given it. All of it
+  // or, if there is not so much, none: Error::too_large. `stays`: of objects of these columns, which take of it only when there is no other room.
   [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, std::function<bool(std::string_view column)> stays);
+  void unreserve(const std::string& pool) { reserves_.erase(pool); }
   [[nodiscard]] std::uint64_t reserved() const noexcept;
   [[nodiscard]] std::uint64_t reserved_left() const noexcept;  // of that, not in use
   // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
@@ -411,7 +412,7 @@ class Pools final : public mover::Store, public QueryMembers {
   std::uint64_t freed_seen_ = 0;  // of the table
   bool waits_for_budget_ = false;  // some put, or some object of another member
   TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
-  std::map<std::string, std::uint64_t> reserved_;  // bytes on their way into pools
+  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
 
   struct SetAside {
     std::shared_ptr<Reserve> memory;

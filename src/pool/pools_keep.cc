@@ -125,7 +125,7 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
     if (put.kept && put.place.pool == pool) open.push_back(number);
   for (const std::uint64_t number : open) finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
   for (const FrameTable::Held& held : table_.held(pool)) table_.remove(pool, held.keys);
-  reserves_.erase(pool);
+  unreserve(pool);
   std::erase_if(removals_, [&](const auto& each) { return each.first.first == pool; });
   counters_.removals_waiting = removals_.size();
 }

@@ -119,7 +119,7 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
 Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
   OFP_TRY(intake_.may_fit(incoming.object.bytes));
   if (incoming.delivery == 0) {
-    Status room = table_.may_put(incoming.place, incoming.object.bytes + reserved_[incoming.place.pool], incoming.id);
+    Status room = table_.may_put(incoming.place, incoming.object.bytes + arriving_bytes_[incoming.place.pool], incoming.id);
     if (!room && (room.error().code == Error::would_block ||
                   (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
       waits_for_budget_ = true;
@@ -151,7 +151,7 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     arrived(std::move(incoming), intake_.end(token, {}), now, effects);
     return true;
   }
-  reserved_[incoming.place.pool] += incoming.object.bytes;
+  arriving_bytes_[incoming.place.pool] += incoming.object.bytes;
   incoming_.emplace(number, std::move(incoming));
   return true;
 }

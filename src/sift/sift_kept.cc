@@ -88,7 +88,7 @@ Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
   pool.row = kept_row(self_, pool.settings.replicas, members);
   OFP_TRY(set_aside(pool));
   if (Status opened = pools_.open(fmt::format("{}?{}", pool.own, fmt::join(options, "&")), pool.user, now, effects); !opened) {
-    pools_.forget_all(pool.own, now, effects);
+    pools_.unreserve(pool.own);
     return opened;
   }
   const bool on_disk = pool.settings.durable && pools_.table().holds(pool.own, {pool.row, std::string(identity_column)});

@@ -98,8 +98,8 @@ Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Foun
     if (found[i].need == ResidentMemory::Need::whole) task.room_bytes += task.inputs[i].bytes;
   for (const Output& output : task.outputs)
     if (output.version == 0) task.room_bytes += output.bytes_max;
-  if (task.room_bytes > memory_bytes_max_)
-    return fail(Error::too_large, "{} needs {} bytes of the agent's memory, which has {}", task.name(), task.room_bytes, memory_bytes_max_);
+  if (memory_max_ && task.room_bytes > memory_max_())
+    return fail(Error::too_large, "{} needs {} bytes of the agent's memory, which has {}", task.name(), task.room_bytes, memory_max_());
   OFP_ASSIGN(const bool at_once, try_room(task, found));
   if (at_once) return true;
   drop_spares();

@@ -58,7 +58,7 @@ class TaskService {
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
-  void set_memory_max(std::uint64_t bytes) { memory_bytes_max_ = bytes; }  // a task that needs more never finds room
+  void set_memory_max(std::function<std::uint64_t()> bytes) { memory_max_ = std::move(bytes); }  // a task that needs more never finds room
   // Tasks that wait for room look again when there may be more.
   [[nodiscard]] bool waits_for_memory() const noexcept;
   void on_memory_freed(TimeNs now, mover::Effects& effects);
@@ -131,7 +131,7 @@ class TaskService {
   std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1, next_memory_ = 1;
   std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has begun with
   TimeNs look_again_ = never;
-  std::uint64_t memory_bytes_max_ = UINT64_MAX;
+  std::function<std::uint64_t()> memory_max_;
   bool freed_ = false;  // memory, since those who wait for it have looked
   TaskCounters counters_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // this

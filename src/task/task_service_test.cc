@@ -504,7 +504,7 @@ TEST_F(TaskServiceTest, WithoutRoomATaskWaitsForIt) {
 TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
   std::uint64_t free_bytes = 20;
   TaskService service({}, cache_, [&](std::uint64_t bytes) { return bytes <= free_bytes; });
-  service.set_memory_max(100);
+  service.set_memory_max([] { return 100; });
   service.on_channel_open(program, 1000);
   const auto ask = [&](EntryKind kind, const auto& message) {
     std::vector<std::byte> payload;
