@@ -56,7 +56,7 @@ class Offpath(CMakePackage):
         if agent:
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
                        "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/tcp",
-                       "src/host", "src/agent"]  # fmt: skip
+                       "src/host", "src/sockets", "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),

@@ -445,8 +445,10 @@ bool AgentEnd::due(const wire::WakeAt& wake) const noexcept {
 }
 
 bool AgentEnd::settle_wakes() {
-  if (wakes_.empty() || !dirty_.empty()) return false;
-  if (std::erase_if(wakes_, [this](const wire::WakeAt& wake) { return due(wake); }) == 0) return false;
+  if (!dirty_.empty()) return false;
+  // While answers find no room no request is taken, that for a wake neither: a full ring wakes its reader, once.
+  const bool full = !answers_.empty() && std::exchange(full_at_, reply_written_) != reply_written_;
+  if (std::erase_if(wakes_, [this](const wire::WakeAt& wake) { return due(wake); }) == 0 && !full) return false;
   ++counters_.wakes_sent;
   link_->wake();
   return true;

@@ -203,6 +203,7 @@ class AgentEnd {
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
   unsigned flushing_ = 0;                // writes of it under way
   std::vector<wire::WakeAt> wakes_;
+  std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because it was full
 
   std::deque<Pull> pulls_;
   std::uint64_t next_pull_ = 0;

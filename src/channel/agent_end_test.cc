@@ -56,7 +56,7 @@ class RemoteLink final : public link::AgentLink {
     for (const link::WritePiece& piece : pieces) std::memcpy(memory_.data() + piece.offset, piece.from, piece.length);
     events_.push_back({LinkEvent::Kind::write_done, token, {}, Fd()});
   }
-  void wake() override {}
+  void wake() override { ++wakes; }
   Status hand_over(std::uint64_t, int) override { return fail(Error::unsupported, "nothing is handed over here"); }
   std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
     std::size_t count = 0;
@@ -68,6 +68,7 @@ class RemoteLink final : public link::AgentLink {
   void close() override {}
 
   std::string told;
+  unsigned wakes = 0;
 
  private:
   std::vector<std::byte>& memory_;
@@ -139,6 +140,23 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
 }
 
 // Or an agent over RDMA would never sleep: each look ends with an event.
+// A program that sleeps may have asked for a wake by a request that is not taken while answers find no room.
+TEST_F(UnmappedLook, AFullReplyRingWakesItsReaderOnce) {
+  const auto work = [&] {
+    for (unsigned round = 0; round < 10; ++round) look(0);
+  };
+  for (std::uint64_t ticket = 1; ticket < layout.reply_slots; ++ticket) end.reply(wire::ReplyKind::done, ticket, wire::Done{});
+  work();
+  EXPECT_EQ(link->wakes, 0u) << "there is room for one more";
+  for (std::uint64_t ticket = 0; ticket < 10; ++ticket) end.reply(wire::ReplyKind::done, layout.reply_slots + ticket, wire::Done{});
+  work();
+  EXPECT_EQ(link->wakes, 1u);
+  store(memory.data() + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head), std::uint64_t{layout.reply_slots});
+  work();
+  EXPECT_EQ(link->wakes, 1u) << "all answers are written";
+  EXPECT_EQ(why, "");
+}
+
 TEST_F(UnmappedLook, LooksThatFindNothingKeepNobodyAwake) {
   post(1);
   look(1);

@@ -233,6 +233,14 @@ TEST_F(RequestCalls, AFullRingDelaysThemAndKeepsTheirOrder) {
   EXPECT_TRUE(agent->cancelled.empty());
 }
 
+// Answers that find no room keep the agent from requests, the sleeping program's for a wake among them.
+TEST_F(RequestCalls, MoreAnswersThanTheirRingHoldsWakeWhoeverSleeps) {
+  std::vector<ofp_request*> listed(2 * layout.reply_slots);
+  for (ofp_request*& each : listed) each = keep(list(OFP_FOREVER));
+  ASSERT_EQ(ofp_request_wait(listed.back(), 100 * second_ns, &error), OFP_OK) << said();
+  for (ofp_request* const each : listed) EXPECT_EQ(ofp_request_wait(each, 0, &error), OFP_OK) << said();
+}
+
 TEST_F(RequestCalls, ClosingTheChannelEndsThem) {
   agent->holds_requests = true;
   auto* const other = new ofp_channel{channel->connection};
