@@ -6,56 +6,23 @@
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-
-#include "tests/sim/sim_cluster.h"
-#include "tests/sim/sim_host.h"
 #include "tests/sim/seeds.h"
+#include "tests/sim/small_memory_world.h"
 
 namespace offpath::sim {
 namespace {
 
-using link::SeededRandom;
-
 constexpr std::uint64_t memory_bytes = 4 << 20;
 constexpr std::uint64_t rows_max = memory_bytes / 16 / 8;  // half of what is kept
-constexpr TimeNs patience_ns = 120 * second_ns;
+constexpr TimeNs patience_ns = SmallMemoryWorld::patience_ns;
 
-class World {
+class World : public SmallMemoryWorld {
  public:
-  World(std::uint64_t seed, std::size_t members) : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
-    SimCluster::Options options;
-    options.members = members;
-    options.dispatcher.mover.memory_bytes_max = memory_bytes;
-    options.dispatcher.mover.window_bytes = memory_bytes;
-    options.dispatcher.pools.put_wait_ns = 30 * second_ns;
-    options.dispatcher.channels.idle_before_sleep_ns = 20 * microsecond_ns;
-    options.group.membership.dead_after_ns = second_ns;
-    options.links.mapped = true;
-    options.links.welcome.memory_bytes_max = memory_bytes;
-    cluster_ = std::make_unique<SimCluster>(fabric_, options);
-  }
-
-  struct Program {
-    std::unique_ptr<SimHost> host;
-    std::vector<Column> columns;
-    std::vector<std::uint64_t> tickets;
-  };
+  World(std::uint64_t seed, std::size_t members) : SmallMemoryWorld(seed, options_of(members)) {}
 
   void add_program(std::size_t place, const std::string& pool) {
-    const wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 256, .streams_max = 1};
-    const std::string name = fmt::format("program{}", programs.size());
-    auto connected = cluster_->connect_program(place, name, layout);
-    ASSERT_TRUE(connected) << connected.error().message;
-    Program program;
-    program.host = std::make_unique<SimHost>(fabric_, std::move(connected->link), layout);
-    const Status opened = program.host->open(name, pool, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
-    ASSERT_TRUE(opened) << opened.error().message;
-    program.columns.resize(1);
-    program.columns[0].values.resize(rows_max);
-    auto range = program.host->end().announce(program.columns[0].values.data(), rows_max * 8);
-    ASSERT_TRUE(range) << range.error().message;
-    program.columns[0].range = *range;
-    programs.push_back(std::move(program));
+    const Status added = SmallMemoryWorld::add_program(place, pool, 1, rows_max);
+    ASSERT_TRUE(added) << added.error().message;
   }
 
   void send(Program& program, std::uint64_t rows, const std::string& row, const std::string& column) {
@@ -80,7 +47,6 @@ class World {
     cluster_->run_for(100 * microsecond_ns);
   }
 
-  [[nodiscard]] TimeNs deadline() const { return fabric_->now() + patience_ns; }
   [[nodiscard]] bool until(const std::function<bool()>& reached) { return fabric_->run_until(deadline(), reached); }
   [[nodiscard]] std::uint64_t frames() {
     std::uint64_t held = 0;
@@ -89,10 +55,12 @@ class World {
     return held;
   }
 
-  SeededRandom random_;
-  std::shared_ptr<link::LoopbackFabric> fabric_;
-  std::unique_ptr<SimCluster> cluster_;
-  std::vector<Program> programs;
+ private:
+  [[nodiscard]] static SimCluster::Options options_of(std::size_t members) {
+    SimCluster::Options options = small_memory(members, memory_bytes);
+    options.dispatcher.pools.put_wait_ns = 30 * second_ns;
+    return options;
+  }
 };
 
 TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOther) {

@@ -8,55 +8,20 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/seeds.h"
-#include "tests/sim/sim_cluster.h"
-#include "tests/sim/sim_host.h"
+#include "tests/sim/small_memory_world.h"
 
 namespace offpath::sim {
 namespace {
 
-using link::SeededRandom;
-
 constexpr std::uint64_t memory_bytes = 6 << 20;
 constexpr std::uint64_t rows_max = 1000;
-constexpr TimeNs patience_ns = 120 * second_ns;
+constexpr TimeNs patience_ns = SmallMemoryWorld::patience_ns;
 
-class World {
+class World : public SmallMemoryWorld {
  public:
-  World(std::uint64_t seed, std::size_t members) : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
-    SimCluster::Options options;
-    options.members = members;
-    options.dispatcher.mover.memory_bytes_max = memory_bytes;
-    options.dispatcher.mover.window_bytes = memory_bytes;
-    options.dispatcher.buffers.huge_pages = false;
-    options.dispatcher.channels.idle_before_sleep_ns = 20 * microsecond_ns;
-    options.group.membership.dead_after_ns = second_ns;
-    options.links.mapped = true;
-    options.links.welcome.memory_bytes_max = memory_bytes;
-    cluster_ = std::make_unique<SimCluster>(fabric_, options);
-  }
+  World(std::uint64_t seed, std::size_t members) : SmallMemoryWorld(seed, options_of(members)) {}
 
-  struct Program {
-    std::unique_ptr<SimHost> host;
-    std::vector<Column> columns;
-    std::uint64_t last = 0;  // ticket
-  };
-
-  Status add_program(std::size_t place, const std::string& pool) {
-    const wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 256, .streams_max = 1};
-    const std::string name = fmt::format("program{}", programs.size());
-    OFP_ASSIGN(auto connected, cluster_->connect_program(place, name, layout));
-    Program program;
-    program.host = std::make_unique<SimHost>(fabric_, std::move(connected.link), layout);
-    OFP_TRY(program.host->open(name, pool, 2, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline()));
-    program.columns.resize(2);
-    for (Column& column : program.columns) {
-      column.values.resize(rows_max);
-      for (std::int64_t& value : column.values) value = static_cast<std::int64_t>(random_.below(10'000));
-      OFP_ASSIGN(column.range, program.host->end().announce(column.values.data(), rows_max * 8));
-    }
-    programs.push_back(std::move(program));
-    return {};
-  }
+  Status add_program(std::size_t place, const std::string& pool) { return SmallMemoryWorld::add_program(place, pool, 2, rows_max); }
 
   // Pieces of the last stage taken, over all members: each row is in one of them.
   [[nodiscard]] std::uint64_t rows_in_tracks() {
@@ -74,12 +39,13 @@ class World {
     }
     return bytes;
   }
-  [[nodiscard]] TimeNs deadline() const { return fabric_->now() + patience_ns; }
 
-  SeededRandom random_;
-  std::shared_ptr<link::LoopbackFabric> fabric_;
-  std::unique_ptr<SimCluster> cluster_;
-  std::vector<Program> programs;
+ private:
+  [[nodiscard]] static SimCluster::Options options_of(std::size_t members) {
+    SimCluster::Options options = small_memory(members, memory_bytes);
+    options.dispatcher.buffers.huge_pages = false;
+    return options;
+  }
 };
 
 TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEachOther) {
@@ -105,7 +71,7 @@ TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEa
         auto ticket = program.host->send(program.columns, rows, fmt::format("step{:06}", sent), "c", 0);
         if (!ticket && ticket.error().code == Error::would_block) continue;
         ASSERT_TRUE(ticket) << ticket.error().message;
-        program.last = *ticket;
+        program.tickets.push_back(*ticket);
         rows_sent += rows;
         any = true;
         ++sent;
@@ -115,8 +81,8 @@ TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEa
       ASSERT_LT(world.fabric_->now() - began, 25 * second_ns) << sent << " frames sent: the agents wait for each other";
     }
     for (World::Program& program : world.programs) {
-      if (program.last == 0) continue;
-      const Status stored = program.host->end().wait(program.host->stream(), program.last, channel::Progress::stored, world.deadline());
+      if (program.tickets.empty()) continue;
+      const Status stored = program.host->end().wait(program.host->stream(), program.tickets.back(), channel::Progress::stored, world.deadline());
       ASSERT_TRUE(stored) << stored.error().message;
     }
     std::vector<std::byte> payload;
