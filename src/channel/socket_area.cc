@@ -22,13 +22,6 @@ std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) n
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
 }
 
-constexpr std::uint64_t wishes_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, wishes);
-constexpr std::uint64_t news_taken_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, news_taken);
-constexpr std::uint64_t asleep_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, asleep);
-constexpr std::uint64_t wishes_taken_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, wishes_taken);
-constexpr std::uint64_t agent_asleep_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, asleep);
-constexpr std::uint64_t news_word = TcpAreaLayout::news_line + offsetof(wire::TcpNewsLine, news);
-
 }  // namespace
 
 // ---- memory
@@ -100,20 +93,20 @@ void SocketArea::clear(Handle handle) noexcept {
 // ---- wishes
 
 bool SocketArea::room() const noexcept {
-  const bool there = shared_->wishes - word(memory_, wishes_taken_word).load(std::memory_order_acquire) < layout_.wish_slots;
+  const bool there = shared_->wishes - word(memory_, wire::tcp_word::wishes_taken).load(std::memory_order_acquire) < layout_.wish_slots;
   if (!there) shared_->waits_for_room = true;
   return there;
 }
 
 void SocketArea::post(const TcpWish& wish) noexcept {
   std::memcpy(memory_.data() + TcpAreaLayout::wishes + shared_->wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
-  word(memory_, wishes_word).store(++shared_->wishes, std::memory_order_release);
+  word(memory_, wire::tcp_word::wishes).store(++shared_->wishes, std::memory_order_release);
 }
 
 void SocketArea::tell_agent() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word(memory_, agent_asleep_word).load(std::memory_order_relaxed) == 0) return;
-  word(memory_, agent_asleep_word).store(0, std::memory_order_relaxed);
+  if (word(memory_, wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) return;
+  word(memory_, wire::tcp_word::agent_asleep).store(0, std::memory_order_relaxed);
   wake_();
 }
 
@@ -252,7 +245,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
 }
 
 bool SocketArea::take_all() noexcept {
-  const std::uint64_t posted = word(memory_, news_word).load(std::memory_order_acquire);
+  const std::uint64_t posted = word(memory_, wire::tcp_word::news).load(std::memory_order_acquire);
   if (posted == shared_->news_taken) return false;
   while (shared_->news_taken != posted) {
     TcpNews told;
@@ -260,9 +253,9 @@ bool SocketArea::take_all() noexcept {
     take(told);
     ++shared_->news_taken;
   }
-  word(memory_, news_taken_word).store(shared_->news_taken, std::memory_order_release);
+  word(memory_, wire::tcp_word::news_taken).store(shared_->news_taken, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word(memory_, agent_asleep_word).load(std::memory_order_relaxed) == 2) tell_agent();
+  if (word(memory_, wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 2) tell_agent();
   return true;
 }
 
@@ -277,11 +270,11 @@ bool SocketArea::take_in() {
 
 bool SocketArea::fall_asleep() {
   const Lock lock(*shared_);
-  word(memory_, asleep_word).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
+  word(memory_, wire::tcp_word::program_asleep).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool room_came = std::exchange(shared_->waits_for_room, false) && room();
-  if (word(memory_, news_word).load(std::memory_order_acquire) == shared_->news_taken && !room_came) return true;
-  word(memory_, asleep_word).store(0, std::memory_order_relaxed);
+  if (word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) == shared_->news_taken && !room_came) return true;
+  word(memory_, wire::tcp_word::program_asleep).store(0, std::memory_order_relaxed);
   return false;
 }
 

@@ -10,13 +10,6 @@ namespace {
 
 using wire::TcpAreaLayout;
 
-constexpr std::uint64_t wishes_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, wishes);
-constexpr std::uint64_t news_taken_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, news_taken);
-constexpr std::uint64_t program_asleep_word = TcpAreaLayout::program_line + offsetof(wire::TcpProgramLine, asleep);
-constexpr std::uint64_t wishes_taken_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, wishes_taken);
-constexpr std::uint64_t agent_asleep_word = TcpAreaLayout::agent_line + offsetof(wire::TcpAgentLine, asleep);
-constexpr std::uint64_t news_word = TcpAreaLayout::news_line + offsetof(wire::TcpNewsLine, news);
-
 std::atomic_ref<std::uint64_t> at(MutableBytes memory, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
 }
@@ -33,23 +26,23 @@ bool ProgramArea::attach(MutableBytes memory) noexcept {
 }
 
 Result<bool> ProgramArea::take(wire::TcpWish& wish) {
-  const std::uint64_t posted = word(wishes_word), waiting = posted - wishes_taken_;
+  const std::uint64_t posted = word(wire::tcp_word::wishes), waiting = posted - wishes_taken_;
   if (waiting == 0) return false;
   if (waiting > layout_.wish_slots)
     return fail(Error::protocol, "wishes: position {} in a ring of {}, {} were taken", posted, layout_.wish_slots, wishes_taken_);
   std::memcpy(&wish, memory_.data() + TcpAreaLayout::wishes + wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes, sizeof wish);
-  set_word(wishes_taken_word, ++wishes_taken_);
+  set_word(wire::tcp_word::wishes_taken, ++wishes_taken_);
   took_ = true;
   return true;
 }
 
 Result<bool> ProgramArea::post(const wire::TcpNews& news) {
-  const std::uint64_t taken = word(news_taken_word), waiting = news_ - taken;
+  const std::uint64_t taken = word(wire::tcp_word::news_taken), waiting = news_ - taken;
   if (waiting > layout_.news_slots)
     return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_, layout_.news_slots);
   if (waiting == layout_.news_slots) return false;
   std::memcpy(memory_.data() + layout_.news() + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes, &news, sizeof news);
-  set_word(news_word, ++news_);
+  set_word(wire::tcp_word::news, ++news_);
   posted_ = true;
   return true;
 }
@@ -57,25 +50,25 @@ Result<bool> ProgramArea::post(const wire::TcpNews& news) {
 bool ProgramArea::wants_wake() noexcept {
   if (!posted_ && !took_) return false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::uint64_t asleep = word(program_asleep_word);
+  const std::uint64_t asleep = word(wire::tcp_word::program_asleep);
   const bool wakes = asleep != 0 && (posted_ || asleep == 2);
-  if (wakes) set_word(program_asleep_word, 0);
+  if (wakes) set_word(wire::tcp_word::program_asleep, 0);
   posted_ = took_ = false;
   return wakes;
 }
 
 bool ProgramArea::fall_asleep(bool news_wait) noexcept {
-  set_word(agent_asleep_word, news_wait ? 2 : 1);
+  set_word(wire::tcp_word::agent_asleep, news_wait ? 2 : 1);
   asleep_ = true;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool room = news_wait && news_ - word(news_taken_word) < layout_.news_slots;
-  if (word(wishes_word) == wishes_taken_ && !room) return true;
+  const bool room = news_wait && news_ - word(wire::tcp_word::news_taken) < layout_.news_slots;
+  if (word(wire::tcp_word::wishes) == wishes_taken_ && !room) return true;
   wake_up();
   return false;
 }
 
 void ProgramArea::wake_up() noexcept {
-  if (asleep_) set_word(agent_asleep_word, 0);
+  if (asleep_) set_word(wire::tcp_word::agent_asleep, 0);
   asleep_ = false;
 }
 

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (data[0] % 8) {
       case 0: std::memcpy(hostile.memory.data(), &wish, 16); break;  // its line: how many wishes, and how many news it took
       case 1: world.run(second_ns); break;
-      case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::TcpAreaLayout::news_line, 8); break;  // all news are taken
+      case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8); break;  // all news are taken
       default:
         wish.handle %= 20;
         if (data[0] & 8) wish.send_at = wish.receive_at = hostile.layout.own();

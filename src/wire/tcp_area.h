@@ -18,6 +18,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
@@ -47,6 +48,17 @@ struct alignas(64) TcpNewsLine {
   std::uint64_t zero[7];
 };
 static_assert(sizeof(TcpNewsLine) == 64);
+
+// Where the words of the lines lie.
+namespace tcp_word {
+inline constexpr std::uint64_t program_line = 0, agent_line = 64, news_line = 128;
+inline constexpr std::uint64_t wishes = program_line + offsetof(TcpProgramLine, wishes);
+inline constexpr std::uint64_t news_taken = program_line + offsetof(TcpProgramLine, news_taken);
+inline constexpr std::uint64_t program_asleep = program_line + offsetof(TcpProgramLine, asleep);
+inline constexpr std::uint64_t wishes_taken = agent_line + offsetof(TcpAgentLine, wishes_taken);
+inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
+inline constexpr std::uint64_t news = news_line + offsetof(TcpNewsLine, news);
+}  // namespace tcp_word
 
 enum class TcpWishKind : std::uint8_t {
   listen = 1,   // handle, port, receive_bytes of each seat at least. News: listening, or closed and gone with an error
@@ -109,9 +121,6 @@ struct TcpAreaLayout {
   std::uint32_t flows = 1024;  // handles are below
   std::uint64_t bytes = 0;     // of the whole area
 
-  static constexpr std::uint64_t program_line = 0;
-  static constexpr std::uint64_t agent_line = 64;
-  static constexpr std::uint64_t news_line = 128;
   static constexpr std::uint64_t wishes = 4096;
   static constexpr std::uint64_t slot_bytes = 64;
 
