@@ -26,25 +26,33 @@ inline void check(int code, const ofp_error& error) {
 using Seconds = nb::object;
 std::int64_t wait_ns_of(const Seconds& timeout);
 
-// Calls `call(wait_ns, error)` without the GIL in slices, so that signals are seen, until it returns something else
-// than OFP_TIMEOUT or the time is over.
+// Calls `call(wait_ns, error)` without the GIL in slices, so that signals are seen, as long as it returns `not_yet`. False: it did until
+// the time was over, and `error` says what it said last. Throws what else it returns.
 template <class Call>
-void wait_in_slices(const Seconds& timeout, Call&& call) {
+bool in_slices(const Seconds& timeout, int not_yet, ofp_error& error, Call&& call) {
   constexpr std::int64_t slice_ns = 50'000'000;
   std::int64_t left_ns = wait_ns_of(timeout);
   while (true) {
     const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
-    ofp_error error{};
+    error = {};
     int code = 0;
     {
       const nb::gil_scoped_release release;
       code = call(now_ns, &error);
     }
-    if (code == OFP_OK) return;
+    if (code == OFP_OK) return true;
+    if (code != not_yet) check(code, error);
     if (left_ns >= 0) left_ns -= now_ns;
-    if (code != OFP_TIMEOUT || left_ns == 0) check(code, error);
+    if (left_ns == 0) return false;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
+}
+
+// For calls that say by OFP_TIMEOUT that it goes on; thrown when the time is over.
+template <class Call>
+void wait_in_slices(const Seconds& timeout, Call&& call) {
+  ofp_error error{};
+  if (!in_slices(timeout, OFP_TIMEOUT, error, call)) check(OFP_TIMEOUT, error);
 }
 
 using ChannelHandle = std::shared_ptr<ofp_channel>;

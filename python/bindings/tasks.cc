@@ -17,25 +17,11 @@ using GivenInput = std::tuple<std::string, nb::object, std::uint64_t, std::uint6
 // name, buffer or None, bytes, version
 using GivenOutput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t>;
 
-// So that signals are seen. False: not until then. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
+// False: not until then. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
 template <class Call>
-bool in_slices(const Seconds& timeout, const Call& call) {
-  constexpr std::int64_t slice_ns = 50'000'000;
-  std::int64_t left_ns = wait_ns_of(timeout);
-  while (true) {
-    const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = call(now_ns, &error);
-    }
-    if (code == OFP_OK) return true;
-    if (code != OFP_WOULD_BLOCK) check(code, error);
-    if (left_ns >= 0) left_ns -= now_ns;
-    if (left_ns == 0) return false;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+bool ended_in_time(const Seconds& timeout, Call&& call) {
+  ofp_error error{};
+  return in_slices(timeout, OFP_WOULD_BLOCK, error, call);
 }
 
 class Task {
@@ -88,7 +74,7 @@ class Task {
 
  private:
   [[nodiscard]] bool waited(const Seconds& timeout, int (*call)(ofp_task*, std::int64_t, ofp_error*)) const {
-    return in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
+    return ended_in_time(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
   }
 
   ChannelHandle channel_;
@@ -173,7 +159,7 @@ class Tasks {
   [[nodiscard]] std::uintptr_t next(const Seconds& timeout) const {
     ofp_tasks* const tasks = open();
     ofp_task* task = nullptr;
-    (void)in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
+    (void)ended_in_time(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
     return reinterpret_cast<std::uintptr_t>(task);
   }
   // Whether this program ran it, and for how long it ran.

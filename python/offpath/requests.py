@@ -129,12 +129,7 @@ class Requests:
         with self._lock:
             if self._puts.pop(future, None) is None:
                 return
-        if not future.set_running_or_notify_cancel():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
+        tell(future, error, None)
 
     def _end(self, future: Future[Any], step: Step) -> None:
         error: Exception | None = None
@@ -150,12 +145,17 @@ class Requests:
             if future.cancelled():
                 self._forget(future)
             return
-        if not future.set_running_or_notify_cancel():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(made)
+        tell(future, error, made)
+
+
+def tell(future: Future[Any], error: Exception | None, result: Any) -> None:
+    """How it ended, unless it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 def close_if_there(session: weakref.ref[Session]) -> None:
