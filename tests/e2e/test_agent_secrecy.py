@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,15 +36,6 @@ except OSError as error:
     print("fds", error.strerror)
 print("attach", libc.ptrace(16, pid, 0, 0))
 """
-
-
-@pytest.fixture
-def open_path() -> Iterator[Path]:
-    """A directory that other users can enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="offpath-secrecy-") as name:
-        path = Path(name)
-        path.chmod(0o755)
-        yield path
 
 
 def copy_program(directory: Path) -> tuple[Path, dict[str, str]]:

@@ -6,8 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,17 +33,8 @@ with offpath.connect(sys.argv[1]) as session:
 """
 
 
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A directory that other users can enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="offpath-own-") as name:
-        path = Path(name)
-        path.chmod(0o755)
-        yield path
-
-
-def owned(home: Path, user: int, mode: int = 0o755) -> Path:
-    folder = home / f"of-{user}-{mode:o}"
+def owned(open_path: Path, user: int, mode: int = 0o755) -> Path:
+    folder = open_path / f"of-{user}-{mode:o}"
     folder.mkdir()
     copy = Path(shutil.copy(BUILT, folder))
     for each in (copy, folder):
@@ -63,11 +52,11 @@ def run_as(user: int, running: AgentProcess, plugin: Path) -> str:
     return done.stdout.strip()
 
 
-def started(home: Path, who: str) -> list[str]:
-    (home / "agent.toml").write_text(
+def started(open_path: Path, who: str) -> list[str]:
+    (open_path / "agent.toml").write_text(
         f'[security]\nallow_uids = ["{USERS[0]}", "{USERS[1]}"]\n[task]\nuser_plugins = "{who}"\nuser_plugins_max = 1\n'
     )
-    return ["--config", str(home / "agent.toml")]
+    return ["--config", str(open_path / "agent.toml")]
 
 
 def workers_of(running: AgentProcess) -> list[str]:
@@ -75,32 +64,32 @@ def workers_of(running: AgentProcess) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def test_functions_run_as_the_user_whose_program_names_them(home: Path) -> None:
-    with agent(home, *started(home, "own")) as running:
+def test_functions_run_as_the_user_whose_program_names_them(open_path: Path) -> None:
+    with agent(open_path, *started(open_path, "own")) as running:
         for user in USERS:
-            assert run_as(user, running, owned(home, user)) == f"user {user}"
+            assert run_as(user, running, owned(open_path, user)) == f"user {user}"
         assert until(lambda: not workers_of(running))  # with the last session that has named it
 
 
-def test_they_are_opened_with_their_users_rights(home: Path) -> None:
-    with agent(home, *started(home, "own")) as running:
-        own = owned(home, USERS[0])
+def test_they_are_opened_with_their_users_rights(open_path: Path) -> None:
+    with agent(open_path, *started(open_path, "own")) as running:
+        own = owned(open_path, USERS[0])
         own.parent.chmod(0o700)
         own.chmod(0o500)
         assert run_as(USERS[0], running, own) == f"user {USERS[0]}"
-        secret = home / "secret"
+        secret = open_path / "secret"
         secret.mkdir(mode=0o700)
         for name in (shutil.copy(BUILT, secret), secret / "nothing.so"):  # what the agent's user could see
             assert "Permission denied" in run_as(USERS[0], running, Path(name))
 
 
-def test_what_is_not_permitted_is_said(home: Path) -> None:
-    with agent(home, *started(home, "own")) as running:
-        others = run_as(USERS[0], running, owned(home, USERS[1]))
-        open_to_all = run_as(USERS[0], running, owned(home, USERS[0], 0o777))
-        missing = run_as(USERS[0], running, home / "missing.so")
+def test_what_is_not_permitted_is_said(open_path: Path) -> None:
+    with agent(open_path, *started(open_path, "own")) as running:
+        others = run_as(USERS[0], running, owned(open_path, USERS[1]))
+        open_to_all = run_as(USERS[0], running, owned(open_path, USERS[0], 0o777))
+        missing = run_as(USERS[0], running, open_path / "missing.so")
         assert "belongs to user 54322: only files of root and of user 54321 are loaded" in others
         assert "has the mode 0777: others may write to it" in open_to_all
         assert "missing.so: No such file" in missing
-    with agent(home, *started(home, "off")) as running:
-        assert "task.user_plugins is off" in run_as(USERS[0], running, owned(home, USERS[0]))
+    with agent(open_path, *started(open_path, "off")) as running:
+        assert "task.user_plugins is off" in run_as(USERS[0], running, owned(open_path, USERS[0]))
