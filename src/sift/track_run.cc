@@ -4,6 +4,8 @@
 #include <bit>
 #include <numeric>
 
+#include "sift/scratch.h"
+
 namespace offpath::sift {
 
 Result<std::shared_ptr<const TrackForm>> TrackForm::make(const frame::Schema& schema, std::string_view key) {
@@ -160,54 +162,59 @@ KeyBits bits_of(std::span<const std::uint64_t> keys) noexcept {
   return {keys[0], low, static_cast<std::uint32_t>(std::bit_width(differ)) - low};
 }
 
-// By the bits of `digit_of(entry)` from `low` on; entries with the same ones keep their order. Digits of at most eleven bits.
+// Sorts `entries` by the bits of `number_of(entry)` from `low` on; those with the same ones keep their order. They go to and
+// from `other`, which has as many, and are in what is returned at the end. Digits of at most eleven bits.
 template <class Each, class NumberOf>
-void sort_by_digits(std::vector<Each>& entries, std::uint32_t low, std::uint32_t count, const NumberOf& number_of) {
+std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, std::uint32_t low, std::uint32_t count, const NumberOf& number_of) {
   constexpr std::uint32_t digit_bits_max = 11;
   constexpr std::size_t few = 1024;
-  if (count == 0) return;
+  if (count == 0) return entries;
   if (entries.size() < few) {
     std::ranges::stable_sort(entries, {}, number_of);
-    return;
+    return entries;
   }
   const std::uint32_t passes = (count + digit_bits_max - 1) / digit_bits_max, digit_bits = (count + passes - 1) / passes;
   const std::uint64_t mask = (1u << digit_bits) - 1;
-  std::vector<Each> other(entries.size());
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     const std::uint32_t shift = low + pass * digit_bits;
     std::array<std::uint32_t, 1u << digit_bits_max> at{};
     for (const Each& entry : entries) ++at[(number_of(entry) >> shift) & mask];
     std::exclusive_scan(at.begin(), at.end(), at.begin(), std::uint32_t{0});
     for (const Each& entry : entries) other[at[(number_of(entry) >> shift) & mask]++] = entry;
-    entries.swap(other);
+    std::swap(entries, other);
   }
+  return entries;
 }
 
-// Sorts `keys`, and says where each was. Equal ones keep their order.
-std::vector<std::uint32_t> sort_keys(std::vector<std::uint64_t>& keys) {
-  std::vector<std::uint32_t> order(keys.size());
+struct SortedKeys {
+  std::span<std::uint64_t> keys;
+  std::span<std::uint32_t> order;  // where each was
+};
+
+// `keys`, for which there are `other` and `order`, sorted. Equal ones keep their order.
+Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> other, std::span<std::uint32_t> order) {
   const KeyBits bits = bits_of(keys);
   if (bits.count <= 32) {  // as mostly: an entry is half as long when it has only what differs
     constexpr std::uint32_t key_at = 32;
     const std::uint64_t differing = bits.count == 0 ? 0 : ~0ull >> (64 - bits.count);
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = (keys[i] >> bits.low & differing) << key_at | i;
-    sort_by_digits(keys, key_at, bits.count, [](std::uint64_t entry) { return entry; });
+    keys = sort_by_digits(keys, other, key_at, bits.count, [](std::uint64_t entry) { return entry; });
     const std::uint64_t same = bits.first & ~(differing << bits.low);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       order[i] = static_cast<std::uint32_t>(keys[i]);
       keys[i] = keys[i] >> key_at << bits.low | same;
     }
-    return order;
+    return SortedKeys{keys, order};
   }
-  std::vector<Entry> entries;
-  entries.reserve(keys.size());
-  for (const std::uint64_t key : keys) entries.push_back({key, static_cast<std::uint32_t>(entries.size())});
-  sort_by_digits(entries, bits.low, bits.count, [](const Entry& entry) { return entry.key; });
+  OFP_ASSIGN(Scratch scratch, Scratch::take(Scratch::bytes_of<Entry>(keys.size()) * 2));
+  std::span<Entry> entries = scratch.next<Entry>(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) entries[i] = {keys[i], static_cast<std::uint32_t>(i)};
+  entries = sort_by_digits(entries, scratch.next<Entry>(keys.size()), bits.low, bits.count, [](const Entry& entry) { return entry.key; });
   for (std::size_t i = 0; i < keys.size(); ++i) {
     order[i] = entries[i].row;
     keys[i] = entries[i].key;
   }
-  return order;
+  return SortedKeys{keys, order};
 }
 
 template <class Value>
@@ -228,7 +235,7 @@ void gather(std::span<const std::uint32_t> order, const std::byte* from, std::ui
 
 // All segments' values of a column one after the other: where they lie, if there is one segment; else in `scratch`.
 const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column, std::uint32_t width,
-                             std::vector<std::byte>& scratch) {
+                             std::span<std::byte> scratch) {
   std::size_t bytes = 0;
   for (const Segment& segment : segments) {
     const std::byte* const from = pieces[segment.piece].view.columns[column].values + segment.first_row * width;
@@ -248,13 +255,18 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
   std::uint64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.rows;
   if (rows > UINT32_MAX) return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
-  std::vector<std::uint64_t> sorted;
-  sorted.reserve(rows);
+  std::uint32_t widest = sizeof(std::int64_t);
+  for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
+  OFP_ASSIGN(Scratch scratch, Scratch::take(2 * Scratch::bytes_of<std::uint64_t>(rows) + Scratch::bytes_of<std::uint32_t>(rows) +
+                                            Scratch::bytes_of<std::byte>(segments.size() == 1 ? 0 : rows * widest)));
+  const std::span<std::uint64_t> unsorted = scratch.next<std::uint64_t>(rows);
+  std::uint64_t* next = unsorted.data();
   for (const Segment& segment : segments) {
     const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
-    for (std::uint64_t row = 0; row < segment.rows; ++row) sorted.push_back(key_of(*form, ids + row * form->key_bytes()));
+    for (std::uint64_t row = 0; row < segment.rows; ++row) *next++ = key_of(*form, ids + row * form->key_bytes());
   }
-  const std::vector<std::uint32_t> order = sort_keys(sorted);
+  OFP_ASSIGN(const SortedKeys all, sort_keys(unsorted, scratch.next<std::uint64_t>(rows), scratch.next<std::uint32_t>(rows)));
+  const auto [sorted, order] = all;
 
   std::uint64_t keys = rows == 0 ? 0 : 1;
   for (std::size_t i = 1; i < rows; ++i) keys += sorted[i] != sorted[i - 1] ? 1 : 0;
@@ -266,22 +278,19 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
     made->begins_[key++] = i;
   }
   made->begins_[keys] = rows;
-  sorted = {};
-  std::uint32_t widest = sizeof(std::int64_t);
-  for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
-  std::vector<std::byte> scratch(segments.size() == 1 ? 0 : rows * widest);
-  if (segments.size() == 1) {
-    std::fill_n(made->steps_, rows, segments[0].step);
+  const std::span<std::byte> joined = scratch.next<std::byte>(segments.size() == 1 ? 0 : rows * widest);
+  if (!segments.empty() && segments.front().step == segments.back().step) {
+    std::fill_n(made->steps_, rows, segments.front().step);
   } else {
-    std::byte* to = scratch.data();
+    std::byte* to = joined.data();
     for (const Segment& segment : segments)
       for (std::uint64_t row = 0; row < segment.rows; ++row, to += sizeof segment.step) std::memcpy(to, &segment.step, sizeof segment.step);
-    gather(order, scratch.data(), sizeof(std::int64_t), reinterpret_cast<std::byte*>(made->steps_));
+    gather(order, joined.data(), sizeof(std::int64_t), reinterpret_cast<std::byte*>(made->steps_));
   }
   for (std::size_t column = 0; column < form->widths().size(); ++column) {
     if (column == form->key_column()) continue;
     const std::uint32_t width = form->widths()[column];
-    gather(order, join_column(segments, pieces, column, width, scratch), width, made->columns_[column]);
+    gather(order, join_column(segments, pieces, column, width, joined), width, made->columns_[column]);
   }
   return made;
 }
