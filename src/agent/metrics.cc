@@ -28,6 +28,7 @@ void add_loop(Families& families, const AgentStatus& status) {
   families.counter("loop_rounds_total", "Rounds of the loop.", loop.rounds);
   families.counter("loop_busy_rounds_total", "Rounds that did something.", loop.busy_rounds);
   families.counter("loop_sleeps_total", "Times the loop went to sleep.", loop.sleeps);
+  families.counter("loop_naps_total", "Short sleeps of a loop with work under way, whose core another thread or process computes on.", loop.naps);
   const std::string help = "What the loop's time went into; overhead is part of busy and spinning.";
   families.counter("loop_seconds_total", help, seconds(loop.busy_ns), {{"in", "busy"}});
   families.counter("loop_seconds_total", help, seconds(loop.spinning_ns), {{"in", "spinning"}});

@@ -22,7 +22,7 @@ double share(std::uint64_t part, std::uint64_t rest) {
 void write_loop(Json& json, const AgentStatus& status) {
   const loop::LoopCounters& loop = status.loop;
   json.key("loop").begin_object();
-  json.member("rounds", loop.rounds).member("busy_rounds", loop.busy_rounds).member("sleeps", loop.sleeps);
+  json.member("rounds", loop.rounds).member("busy_rounds", loop.busy_rounds).member("sleeps", loop.sleeps).member("naps", loop.naps);
   json.member("looks", loop.looks)
       .member("descriptors_ready", loop.descriptors_ready)
       .member("timers_fired", loop.timers_fired);

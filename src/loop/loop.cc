@@ -18,6 +18,9 @@ constexpr std::size_t events_max = 64;
 constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;  // of a spin; then others on the core have their turn between rounds
+constexpr TimeNs busy_turn_ns = millisecond_ns / 2;   // a turn so long was taken by one that computes
+constexpr TimeNs shared_ns = second_ns;               // after it, naps in place of turns
+constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
 // What reading the clock takes, which is no less than what it is to measure.
 TimeNs clock_cost_ns() noexcept {
@@ -157,6 +160,23 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
+// Others have the core, who may be the one who is waited for. When one of them computes, a turn costs a slice of its time,
+// milliseconds, whatever arrives meanwhile; a short sleep ends on time. So sleeps it is while there is such a one, and a turn
+// now and then shows whether it is still there. Returns the time.
+TimeNs Loop::make_way(TimeNs now) {
+  if (now < shared_until_) {
+    ++counters_.naps;
+    waker_.before_sleep();
+    look(now, std::clamp<TimeNs>(timers_.next_due() - now, 1, nap_ns));
+    return monotonic_ns();
+  }
+  sched_yield();
+  const TimeNs after = monotonic_ns();
+  if (after - now >= busy_turn_ns) shared_until_ = after + shared_ns;
+  counters_.spinning_ns += after - now;
+  return after;
+}
+
 void Loop::run() {
   stopping_ = false;
   TimeNs now = monotonic_ns();
@@ -174,7 +194,7 @@ void Loop::run() {
     } else if (now >= spin_until && !stopping_) {
       if (sleep(now)) now = monotonic_ns();
     } else if (now >= spin_until - options_.spin_ns + spin_alone_ns) {
-      sched_yield();  // whoever shares the core may be the one who is waited for
+      now = make_way(now);
     }
   }
 }

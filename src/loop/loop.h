@@ -48,7 +48,7 @@ struct LoopOptions {
 
 // Times of this loop's thread. `overhead` is the part of a round spent outside pollers, estimated from every 64th one.
 struct LoopCounters {
-  std::uint64_t rounds = 0, busy_rounds = 0, sleeps = 0, looks = 0, descriptors_ready = 0, timers_fired = 0;
+  std::uint64_t rounds = 0, busy_rounds = 0, sleeps = 0, naps = 0, looks = 0, descriptors_ready = 0, timers_fired = 0;
   std::int64_t busy_ns = 0, spinning_ns = 0, asleep_ns = 0, overhead_ns = 0;
   std::int64_t longest_round_ns = 0;
 };
@@ -89,6 +89,7 @@ class Loop {
   Loop(const LoopOptions& options, Fd epoll, Waker waker) noexcept
       : options_(options), epoll_(std::move(epoll)), waker_(std::move(waker)) {}
   bool look(TimeNs now, TimeNs wait);
+  TimeNs make_way(TimeNs now);
   [[nodiscard]] int wait_for_events(std::span<epoll_event> events, TimeNs wait);
 
   LoopOptions options_;
@@ -100,6 +101,7 @@ class Loop {
   std::unordered_map<std::uint64_t, int> watched_;  // number -> descriptor
   std::uint64_t next_watch_ = 1;
   TimeNs next_look_ = 0;
+  TimeNs shared_until_ = 0;  // the core, with one that computes
   TimeNs clock_cost_ns_ = 0;
   bool stopping_ = false;
   bool whole_nanoseconds_ = true;  // epoll_pwait2 is there

@@ -1,9 +1,11 @@
 #include "loop/loop.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <array>
+#include <atomic>
 #include <string>
 #include <thread>
 
@@ -194,6 +196,37 @@ TEST(LoopTest, ABusyLoopDoesNotSleep) {
   loop->run();
   EXPECT_EQ(loop->counters().sleeps, 0u);
   EXPECT_EQ(loop->counters().busy_rounds, 1000u);
+}
+
+// Ends only if the loop naps: it stops after ten.
+TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
+  cpu_set_t before{}, one{};
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &before)) ++core;
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // the thread's that is started, too
+  std::atomic<bool> over{false};
+  std::thread computing([&] {
+    while (!over.load(std::memory_order_relaxed)) {}
+  });
+  auto loop = make_loop({.spin_ns = 1000 * second_ns});
+  struct : Poller {
+    Loop* loop = nullptr;
+    bool poll(TimeNs) override {
+      if (loop->counters().naps >= 10) loop->stop();
+      return false;
+    }
+    bool fall_asleep(TimeNs) override { return false; }
+  } poller;
+  poller.loop = loop.get();
+  loop->add(poller);
+  loop->run();
+  over = true;
+  computing.join();
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(loop->counters().sleeps, 0u);
+  EXPECT_GT(loop->counters().asleep_ns, 0);
 }
 
 }  // namespace
