@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import offpath
+import pyarrow.compute as pc
 import pytest
 from agent_group import PATIENCE_S, Group, new_group
 from agent_process import find_program, run_agent, until
+from offpath.expression import encode_query
 
 BUILT = find_program().parents[1]
 PARTICLES, HOSTILE = BUILT / "examples" / "particles_plugin.so", BUILT / "tests" / "hostile_plugin.so"
@@ -350,3 +352,15 @@ def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
     subprocess.run([*command, "particles.mean", "r", "c", "--result-column", "m"], check=True)
     failed = subprocess.run([*command, "hostile.fails", "r", "c"], capture_output=True, text=True, check=False)
     assert failed.returncode == 1 and "x is negative" in failed.stderr
+
+
+@pytest.mark.skipif(not (BUILT / "tests" / "requests_program").exists(), reason="the program is not built")
+def test_a_program_in_cpp_asks_for_everything_at_once(tmp_path: Path) -> None:
+    with new_group(tmp_path, "local") as group:
+        start(group, "a")
+        (tmp_path / "query").write_bytes(encode_query(pc.field("v") > 1))
+        done = subprocess.run(
+            [BUILT / "tests" / "requests_program", group.address("a"), tmp_path / "query"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
