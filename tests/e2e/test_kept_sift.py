@@ -197,6 +197,38 @@ def test_members_with_disks_and_copies(tmp_path: Path) -> None:
     run_with_kills(tmp_path, "replicas=2&spill=durable", True, ["c", "a"])
 
 
+def test_an_agent_started_with_too_little_memory_leaves_what_was_kept(tmp_path: Path) -> None:
+    """What it cannot take up stays on its disk, for a start with as much memory as before."""
+    names = ["a", "b"]
+    arguments = members_of(tmp_path, names, True)
+    pool = f"sift:/tracks?{SETTINGS}&members=a,b&replicas=2&spill=durable&budget=128MiB"
+
+    def start(group: Group, *more: str) -> None:
+        group.start("a", *arguments["a"], *more)
+        group.start("b", "--join", group.address("a"), *arguments["b"], *more)
+        assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
+
+    with new_group(tmp_path, "local") as group:
+        start(group)
+        rank = Rank(lambda: group.connect("a"), pool, range(10))
+        rank.finish()
+        assert len(rank.stored) == 10
+        for name in names:
+            kill(group, name)
+        objects = {each.name for name in names for each in (tmp_path / f"spill-{name}").glob("*.bytes")}
+        assert objects
+        start(group, "--memory", "64MiB")
+        for name in names:
+            assert until(lambda name=name: "what was kept is not taken up" in group.running[name].log(), PATIENCE_S)
+            assert group.running[name].status()["sifts"] == []
+            kill(group, name)
+        assert objects == {each.name for name in names for each in (tmp_path / f"spill-{name}").glob("*.bytes")}
+        start(group)
+        assert until(lambda: all_is_back(group, names), 2 * PATIENCE_S)
+        with group.connect("b") as session:
+            assert_once(flush(session).table(), rank.stored, rank.unknown)
+
+
 def test_a_full_disk_holds_the_program_back_and_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     pool, place = f"sift:/tracks?{SETTINGS}&spill=durable", small_disk / "spill"
     with agent(tmp_path, "--spill", str(place)) as running:
