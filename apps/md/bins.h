@@ -40,8 +40,8 @@ class Bins {
   int rows_around(std::size_t bin, Rows& rows) const;
 
   // By coordinate, as noted. ghost_index: which atom the ghost at a place is.
-  [[nodiscard]] const Array<double>& noted(std::size_t d) const { return own_position_[d]; }
-  [[nodiscard]] const Array<double>& noted_ghost(std::size_t d) const { return ghost_position_[d]; }
+  [[nodiscard]] const std::array<Array<double>, 3>& noted() const { return own_position_; }
+  [[nodiscard]] const std::array<Array<double>, 3>& noted_ghost() const { return ghost_position_; }
   [[nodiscard]] const Array<std::int32_t>& ghost_index() const { return ghost_index_; }
 
  private:

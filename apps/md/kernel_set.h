@@ -9,7 +9,7 @@ namespace md {
 // `P` packs doubles, `Single` floats. Made by the compiler: nothing of a processor's own may run before it is chosen.
 template <class P, class Single>
 consteval Kernels kernel_set(std::string_view name) {
-  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>};
+  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>, find_neighbours<Single>};
 }
 
 }  // namespace md

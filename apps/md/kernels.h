@@ -34,12 +34,15 @@ using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double
 using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
 
 // Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their bins.
-// Sixteen values can be read beyond the last one.
+// Sixteen values can be read beyond the last one. In single precision those at the cut-off itself may be found or not: they are a
+// skin away from where they count.
+template <class Real>
 struct Coordinates {
-  const double *x, *y, *z;
+  const Real *x, *y, *z;
 };
+template <class Real>
 struct SearchSpace {
-  Coordinates own, ghost;
+  Coordinates<Real> own, ghost;
   const std::int32_t* ghost_index;
   double cut_squared;
 };
@@ -56,13 +59,15 @@ struct Found {
   std::int32_t mutual, other;
 };
 // Writes the neighbours of own atom `i`, and up to fifteen entries that mean nothing beyond them.
-using FindNeighbours = Found (*)(const SearchSpace&, const SearchRange&, std::uint32_t i, std::int32_t* out);
+template <class Real>
+using FindNeighbours = Found (*)(const SearchSpace<Real>&, const SearchRange&, std::uint32_t i, std::int32_t* out);
 
 struct Kernels {
   std::string_view name;
   LjDouble lj, lj_with_sums;
   LjMixed lj_mixed, lj_mixed_with_sums;
-  FindNeighbours find_neighbours;
+  FindNeighbours<double> find_neighbours;
+  FindNeighbours<float> find_neighbours_single;
 };
 
 // What this processor can run, the fastest first; `scalar` always.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "md/simulation.h"
 #include "md/temporary_file.h"
@@ -108,6 +109,38 @@ TEST_F(KernelsTest, ListsHoldWhoIsNearAndNobodyElse) {
             ASSERT_EQ(found, expected) << kernels->name << " atom " << i << (half ? " half" : " full");
           }
         }
+      }
+    }
+  }
+}
+
+TEST_F(KernelsTest, ListsInSinglePrecisionDifferAtTheCutOffOnly) {
+  const Atoms& atoms = simulation_.atoms();
+  Bins bins(simulation_.domain().own, 2.8);
+  Atoms copy;
+  for (std::size_t i = 0; i < atoms.own; ++i) copy.add(atoms.id[i], 0, &atoms.x[4 * i], &atoms.v[4 * i]);
+  bins.sort(copy);
+  Halo halo(simulation_.domain(), ranks_, 2.8);
+  halo.make(copy);
+  bins.note_positions(copy);
+  const auto neighbours = [&](const Kernels& kernels, double cut, bool half, Precision precision) {
+    NeighbourList list;
+    build_list(bins, copy.own, cut, half, 2, kernels, list, precision);
+    std::vector<std::set<std::int32_t>> all;
+    for (const NeighbourBlock& block : list.blocks)
+      for (std::size_t i = 0; i < block.last - block.first; ++i)
+        all.emplace_back(block.neighbours.begin() + block.begin[i], block.neighbours.begin() + block.begin[i + 1]);
+    return all;
+  };
+  constexpr double cut = 2.7, rounding = 1e-4;
+  for (const Kernels* each : others()) {
+    for (const bool half : {true, false}) {
+      const auto least = neighbours(*each, cut - rounding, half, Precision::whole), most = neighbours(*each, cut + rounding, half, Precision::whole);
+      const auto found = neighbours(*each, cut, half, Precision::mixed);
+      ASSERT_EQ(found.size(), copy.own);
+      for (std::size_t i = 0; i < copy.own; ++i) {
+        ASSERT_TRUE(std::ranges::includes(found[i], least[i])) << each->name << " atom " << i;
+        ASSERT_TRUE(std::ranges::includes(most[i], found[i])) << each->name << " atom " << i;
       }
     }
   }

@@ -56,7 +56,11 @@ struct LjLoop {
   // Inlined into the function that owns the loop's state, which then lives in registers: as an object that others may see,
   // every force that is written would have it read again.
   inline __attribute__((always_inline)) void run(const PairList& list) {
-    for (std::size_t n = 4 * list.first; n < 4 * list.last; ++n) f[n] = 0;
+    // Of a half list, others write to an atom's forces before its own turn comes; of a full one nobody does.
+    std::int32_t any_mutual = 0;
+    for (std::size_t i = list.first; i < list.last; ++i) any_mutual |= list.mutual[i - list.first];
+    if (any_mutual != 0)
+      for (std::size_t n = 4 * list.first; n < 4 * list.last; ++n) f[n] = 0;
     for (std::size_t i = list.first; i < list.last; ++i) {
       const std::uint64_t begin = list.begin[i - list.first], end = list.begin[i - list.first + 1];
       const std::int64_t mutual = list.mutual[i - list.first];
@@ -67,6 +71,7 @@ struct LjLoop {
       e = w = P::same(0);
       segment<true>(list.neighbours + begin, mutual);
       segment<false>(list.neighbours + begin + mutual, static_cast<std::int64_t>(end - begin) - mutual);
+      if (any_mutual == 0) f[4 * i] = f[4 * i + 1] = f[4 * i + 2] = f[4 * i + 3] = 0;
       P::add_sums(f + 4 * i, fx, fy, fz);
       if constexpr (with_sums) {
         energy += P::sum(e);

@@ -9,14 +9,22 @@ namespace {
 
 constexpr std::size_t spare = 16;  // the widest vector of indices that a kernel writes or reads beyond the end
 
-void build_block(const Bins& bins, double cut, bool half, const Kernels& kernels, NeighbourBlock& block) {
+template <class Real>
+Coordinates<Real> coordinates(const std::array<Array<Real>, 3>& by_axis) {
+  return {by_axis[0].data(), by_axis[1].data(), by_axis[2].data()};
+}
+
+void round_to_single(const Array<double>& from, Array<float>& to) {
+  to.resize(from.size());
+  for (std::size_t n = 0; n < from.size(); ++n) to[n] = static_cast<float>(from[n]);
+}
+
+template <class Real>
+void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbours<Real> find_neighbours, bool half, NeighbourBlock& block) {
   const std::size_t atoms = block.last - block.first;
   block.begin.resize(atoms + 1);
   block.mutual.resize(atoms);
   Bins::Rows rows{};
-  SearchSpace space{{bins.noted(0).data(), bins.noted(1).data(), bins.noted(2).data()},
-                    {bins.noted_ghost(0).data(), bins.noted_ghost(1).data(), bins.noted_ghost(2).data()},
-                    bins.ghost_index().data(), cut * cut};
   std::size_t written = 0;
   for (std::size_t bin = 0; bin < bins.count(); ++bin) {
     const std::size_t first = std::max<std::size_t>(bins.first_of(bin), block.first);
@@ -32,7 +40,7 @@ void build_block(const Bins& bins, double cut, bool half, const Kernels& kernels
       if (block.neighbours.size() < written + most) block.neighbours.resize(written + most);
       const SearchRange range{rows.data(), count, static_cast<std::uint32_t>(half ? block.first : i),
                               static_cast<std::uint32_t>(half ? block.last : i + 1)};
-      const Found found = kernels.find_neighbours(space, range, static_cast<std::uint32_t>(i), block.neighbours.data() + written);
+      const Found found = find_neighbours(space, range, static_cast<std::uint32_t>(i), block.neighbours.data() + written);
       block.begin[i - block.first] = written;
       block.mutual[i - block.first] = found.mutual;
       written += static_cast<std::size_t>(found.mutual + found.other);
@@ -51,7 +59,13 @@ std::size_t NeighbourList::bytes() const {
   return sum;
 }
 
-void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list) {
+void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,
+                Precision precision) {
+  const bool single = precision == Precision::mixed;
+  for (std::size_t d = 0; single && d < 3; ++d) {
+    round_to_single(bins.noted()[d], list.own_single[d]);
+    round_to_single(bins.noted_ghost()[d], list.ghost_single[d]);
+  }
   list.blocks.resize(static_cast<std::size_t>(threads));
   in_blocks(threads, own, [&](int block, std::size_t first, std::size_t last) {
     NeighbourBlock& one = list.blocks[static_cast<std::size_t>(block)];
@@ -59,7 +73,12 @@ void build_list(const Bins& bins, std::size_t own, double cut, bool half, int th
     one.first = first;
     one.last = last;
     one.neighbours.resize(0);
-    build_block(bins, cut, half, kernels, one);
+    const std::int32_t* const ghosts = bins.ghost_index().data();
+    if (single) {
+      build_block<float>(bins, {coordinates(list.own_single), coordinates(list.ghost_single), ghosts, cut * cut}, kernels.find_neighbours_single, half, one);
+    } else {
+      build_block<double>(bins, {coordinates(bins.noted()), coordinates(bins.noted_ghost()), ghosts, cut * cut}, kernels.find_neighbours, half, one);
+    }
   });
 }
 

@@ -8,11 +8,13 @@
 //   | mutual neighbours of i    | other neighbours of i           |
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
 #include "md/bins.h"
 #include "md/kernels.h"
+#include "md/settings.h"
 
 namespace md {
 
@@ -33,11 +35,13 @@ struct NeighbourBlock {
 
 struct NeighbourList {
   std::vector<NeighbourBlock> blocks;
+  std::array<Array<float>, 3> own_single, ghost_single;  // what `bins` noted, where the search is in single precision
   [[nodiscard]] std::size_t bytes() const;
 };
 
 // The neighbours of all own atoms within `cut` of the positions that `bins` noted. One block a thread; the same result
-// whatever the instruction set.
-void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list);
+// whatever the instruction set, in double precision; in single precision (Precision::mixed) those at the cut-off itself may be in or not.
+void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,
+                Precision precision = Precision::whole);
 
 }  // namespace md

@@ -68,13 +68,12 @@ struct PackAvx2 : Pack<PackAvx2> {
     _mm256_store_pd(f, _mm256_add_pd(_mm256_load_pd(f), sums));
   }
   static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
-    return append(out, _mm_add_epi32(_mm_set1_epi32(first), _mm_setr_epi32(0, 1, 2, 3)), mask);
+    return append_bits(out, _mm_add_epi32(_mm_set1_epi32(first), _mm_setr_epi32(0, 1, 2, 3)), _mm256_movemask_pd(mask));
   }
   static std::int32_t* append_named(std::int32_t* out, const std::int32_t* name, M mask) {
-    return append(out, _mm_loadu_si128(reinterpret_cast<const __m128i*>(name)), mask);
+    return append_bits(out, _mm_loadu_si128(reinterpret_cast<const __m128i*>(name)), _mm256_movemask_pd(mask));
   }
-  static std::int32_t* append(std::int32_t* out, __m128i numbers, M mask) {
-    const int bits = _mm256_movemask_pd(mask);
+  static std::int32_t* append_bits(std::int32_t* out, __m128i numbers, int bits) {
     const __m128i chosen = _mm_load_si128(reinterpret_cast<const __m128i*>(chosen_of_four[bits]));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(numbers, chosen));
     return out + __builtin_popcount(static_cast<unsigned>(bits));
@@ -88,6 +87,7 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
   static constexpr int width = 8;
 
   static V same(double value) { return _mm256_set1_ps(static_cast<float>(value)); }
+  static V load(const float* from) { return _mm256_loadu_ps(from); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V fms(V a, V b, V c) { return _mm256_fmsub_ps(a, b, c); }
   static M all() { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
@@ -95,6 +95,7 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
   }
   static M less(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+  static M less_equal(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LE_OQ)); }
   static V where(M mask, V a) { return _mm256_and_ps(mask, a); }
   static double sum(V a) {
     return PackAvx2::sum(_mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))));
@@ -109,6 +110,17 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
     a = _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(xy_pq), _mm256_castps_pd(xy_rs)));
     b = _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(xy_pq), _mm256_castps_pd(xy_rs)));
     c = _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(z_pq), _mm256_castps_pd(z_rs)));
+  }
+  static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
+    const int bits = _mm256_movemask_ps(mask);
+    const __m128i low = _mm_add_epi32(_mm_set1_epi32(first), _mm_setr_epi32(0, 1, 2, 3));
+    out = PackAvx2::append_bits(out, low, bits & 15);
+    return PackAvx2::append_bits(out, _mm_add_epi32(low, _mm_set1_epi32(4)), bits >> 4);
+  }
+  static std::int32_t* append_named(std::int32_t* out, const std::int32_t* name, M mask) {
+    const int bits = _mm256_movemask_ps(mask);
+    out = PackAvx2::append_bits(out, _mm_loadu_si128(reinterpret_cast<const __m128i*>(name)), bits & 15);
+    return PackAvx2::append_bits(out, _mm_loadu_si128(reinterpret_cast<const __m128i*>(name + 4)), bits >> 4);
   }
 };
 

@@ -104,6 +104,7 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static constexpr int width = 16;
 
   static V same(double value) { return _mm512_set1_ps(static_cast<float>(value)); }
+  static V load(const float* from) { return _mm512_loadu_ps(from); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V fms(V a, V b, V c) { return _mm512_fmsub_ps(a, b, c); }
   // 14 bits from the table, 24 after one step of Newton's iteration.
@@ -114,11 +115,9 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static M all() { return 0xFFFF; }
   static M first(int count) { return static_cast<M>((1U << count) - 1); }
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LT_OQ); }
+  static M less_equal(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LE_OQ); }
   static V where(M mask, V a) { return _mm512_maskz_mov_ps(mask, a); }
-  static double sum(V a) {
-    const __m256 low = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7), high = __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
-    return PackAvx512::sum(_mm512_add_pd(_mm512_maskz_cvtps_pd(0xFF, low), _mm512_maskz_cvtps_pd(0xFF, high)));
-  }
+  static double sum(V a) { return PackAvx512::sum(_mm512_add_pd(low_doubles(a), high_doubles(a))); }
 
   // Lane l of four registers holds atoms 4l to 4l+3, one in each; transposing within the lanes is enough.
   static void load_xyz(const float* x, const std::int32_t* index, V& a, V& b, V& c) {
@@ -135,6 +134,29 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
     a = low_halves(xy_pq, xy_rs);
     b = high_halves(xy_pq, xy_rs);
     c = low_halves(z_pq, z_rs);
+  }
+  static void add_sums(double* f, V a, V b, V c) {
+    const auto wide = [](V v) { return _mm512_add_pd(low_doubles(v), high_doubles(v)); };
+    PackAvx512::add_sums(f, wide(a), wide(b), wide(c));
+  }
+  static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
+    const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return append(out, _mm512_add_epi32(_mm512_set1_epi32(first), places), mask);
+  }
+  static std::int32_t* append_named(std::int32_t* out, const std::int32_t* name, M mask) {
+    return append(out, _mm512_loadu_si512(name), mask);
+  }
+  static std::int32_t* append(std::int32_t* out, __m512i numbers, M mask) {
+    _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(mask, numbers));
+    return out + __builtin_popcount(mask);
+  }
+  static __m512d low_doubles(V v) {
+    const __m256 half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm512_maskz_cvtps_pd(0xFF, half);
+  }
+  static __m512d high_doubles(V v) {
+    const __m256 half = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_maskz_cvtps_pd(0xFF, half);
   }
   static V low_pairs(V u, V v) { return _mm512_maskz_unpacklo_ps(all(), u, v); }
   static V high_pairs(V u, V v) { return _mm512_maskz_unpackhi_ps(all(), u, v); }

@@ -62,6 +62,7 @@ struct PackNeonFloat : Pack<PackNeonFloat> {
   static constexpr int width = 4;
 
   static V same(double value) { return vdupq_n_f32(static_cast<float>(value)); }
+  static V load(const float* from) { return vld1q_f32(from); }
   static V fma(V a, V b, V c) { return vfmaq_f32(c, a, b); }
   static V fms(V a, V b, V c) { return vfmaq_f32(vnegq_f32(c), a, b); }
   static M all() { return vdupq_n_u32(~0U); }
@@ -70,6 +71,7 @@ struct PackNeonFloat : Pack<PackNeonFloat> {
     return vcltq_u32(vld1q_u32(places), vdupq_n_u32(static_cast<std::uint32_t>(count)));
   }
   static M less(V a, V b, M counted) { return vandq_u32(counted, vcltq_f32(a, b)); }
+  static M less_equal(V a, V b, M counted) { return vandq_u32(counted, vcleq_f32(a, b)); }
   static V where(M mask, V a) { return vreinterpretq_f32_u32(vandq_u32(mask, vreinterpretq_u32_f32(a))); }
   static double sum(V a) { return vaddvq_f64(vaddq_f64(vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a))); }
 
@@ -80,6 +82,19 @@ struct PackNeonFloat : Pack<PackNeonFloat> {
     a = vcombine_f32(vget_low_f32(xy_pq), vget_low_f32(xy_rs));
     b = vcombine_f32(vget_high_f32(xy_pq), vget_high_f32(xy_rs));
     c = vcombine_f32(vget_low_f32(z_pq), vget_low_f32(z_rs));
+  }
+  static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
+    const std::int32_t names[4] = {first, first + 1, first + 2, first + 3};
+    return append_named(out, names, mask);
+  }
+  static std::int32_t* append_named(std::int32_t* out, const std::int32_t* name, M mask) {
+    std::uint32_t chosen[4];
+    vst1q_u32(chosen, mask);
+    for (int k = 0; k < 4; ++k) {
+      *out = name[k];
+      out += chosen[k] & 1;
+    }
+    return out;
   }
 };
 

@@ -7,6 +7,7 @@ namespace md {
 
 template <class P>
 struct Search {
+  using Real = typename P::Real;
   using V = typename P::V;
 
   V x, y, z, cut_squared;
@@ -14,7 +15,7 @@ struct Search {
 
   // Appends those of [first, last) that are near. `name` maps a place to an atom; without it they are the same.
   template <bool named>
-  inline __attribute__((always_inline)) void append(const Coordinates& at, const std::int32_t* name, std::uint32_t first,
+  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name, std::uint32_t first,
                                                     std::uint32_t last) {
     for (std::uint32_t k = first; k < last; k += P::width) {
       const V dx = P::sub(P::load(at.x + k), x), dy = P::sub(P::load(at.y + k), y), dz = P::sub(P::load(at.z + k), z);
@@ -31,7 +32,7 @@ struct Search {
 };
 
 template <class P>
-Found find_neighbours(const SearchSpace& space, const SearchRange& range, std::uint32_t i, std::int32_t* const out) {
+Found find_neighbours(const SearchSpace<typename P::Real>& space, const SearchRange& range, std::uint32_t i, std::int32_t* const out) {
   Search<P> search{P::same(space.own.x[i]), P::same(space.own.y[i]), P::same(space.own.z[i]), P::same(space.cut_squared), out};
   // Those of the block after i are mutual. In a half list no row before i's own has any.
   for (int r = 0; r < range.count; ++r) {

@@ -109,7 +109,7 @@ void Simulation::save(const std::string& path) {
     for (std::size_t d = 0; d < 3; ++d) {
       own[i].x[d] = atoms_.x[values * i + d];
       own[i].v[d] = atoms_.v[values * i + d];
-      own[i].listed[d] = bins_->noted(d)[i];
+      own[i].listed[d] = bins_->noted()[d][i];
     }
     own[i].id = atoms_.id[i];
     own[i].type = atoms_.type[i];
@@ -231,7 +231,7 @@ bool Simulation::lists_due() {
 
 double Simulation::displacement() const {
   double most = 0;
-  const double *x0 = bins_->noted(0).data(), *y0 = bins_->noted(1).data(), *z0 = bins_->noted(2).data();
+  const double *x0 = bins_->noted()[0].data(), *y0 = bins_->noted()[1].data(), *z0 = bins_->noted()[2].data();
   for (std::size_t i = 0; i < atoms_.own; ++i) {
     const double dx = atoms_.x[values * i] - x0[i], dy = atoms_.x[values * i + 1] - y0[i], dz = atoms_.x[values * i + 2] - z0[i];
     most = std::max(most, dx * dx + dy * dy + dz * dz);
@@ -272,7 +272,7 @@ void Simulation::list_neighbours() {
     strayed_ = 0;
   }
   const bool half = settings_.half && settings_.precision == Precision::whole;
-  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half, settings_.threads, kernels_, list_);
+  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half, settings_.threads, kernels_, list_, settings_.precision);
 }
 
 void Simulation::compute_forces() {
