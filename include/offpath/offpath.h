@@ -557,6 +557,10 @@ typedef struct ofp_tasks_options {
                                      it (task.user_plugins), it runs those at absolute paths too, as this program's user */
   uint32_t plugins_count;
   uint32_t zero;
+  const char *team;               /* functions of sessions that name the same team, with the same `lanes`, send each other messages
+                                     (offpath/plugin.h: send, receive), on whatever agents of a group they run; of this user's sessions. Each
+                                     lane is one session's: OFP_EXISTS, it is another one's already. The job's name and number, say: another
+                                     one for each run. NULL: none. Takes a lane */
 } ofp_tasks_options;
 
 /* `channel` NULL: functions run in this program (`plugins`): by the thread that waits for a task, or looks whether it is over; in the

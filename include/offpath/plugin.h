@@ -78,6 +78,20 @@ typedef struct ofp_room {
 /* Levels of log(). */
 typedef enum ofp_log_level { OFP_LOG_DEBUG = 0, OFP_LOG_INFO = 1, OFP_LOG_WARNING = 2, OFP_LOG_ERROR = 3 } ofp_log_level;
 
+/* What send() and receive() return: the numbers of offpath.h. */
+typedef enum ofp_message_status {
+  OFP_MESSAGE_OK = 0,
+  OFP_MESSAGE_TIMEOUT = 2,      /* the call's deadline is near: a tenth of its time is left, at most 100 ms, for the function to return */
+  OFP_MESSAGE_INVALID = 3,      /* there is no such lane */
+  OFP_MESSAGE_TAKEN = 5,        /* another session, on another agent, has claimed this lane of the team at the same time, and goes first */
+  OFP_MESSAGE_TOO_LARGE = 7,    /* receive: there is room for fewer bytes, and the message stays. send: more than OFP_MESSAGE_BYTES_MAX */
+  OFP_MESSAGE_LOST = 13,        /* that lane is gone: its session was closed, its program or its agent has died */
+  OFP_MESSAGE_NO_MEMORY = 16,
+  OFP_MESSAGE_UNSUPPORTED = 19, /* the session has no team; or without an agent: the lane is another one than the function's own */
+  OFP_MESSAGE_CANCELLED = 21    /* nobody waits for this call any more */
+} ofp_message_status;
+#define OFP_MESSAGE_BYTES_MAX 268435456u /* 256 MiB, of one message */
+
 typedef struct ofp_context ofp_context;
 
 /* One call. The worker makes and owns it. */
@@ -124,6 +138,22 @@ struct ofp_context {
   uint32_t lane, lanes;      /* as the program has opened its session; lanes 0: none */
   uint64_t room_count;
   const ofp_room *rooms;     /* what the task has room for, in its order */
+
+  /* Messages to and from functions that run for other lanes of this session's team (ofp_tasks_options.team), wherever in the group their
+   * agents are; one's own lane is one of them. Look first whether they are there: OFP_HAS(context, receive).
+   *
+   * Messages from one lane to another under one tag arrive in the order they were sent; those under different tags do not wait for each
+   * other. A message outlives the call that sent it, and is there until somebody has received it or the sender's session ends.
+   * Both return ofp_message_status. Why a message was not sent or received is the error message of the call, unless the function sets
+   * another. May be called by several threads of a function. */
+
+  /* Copies `bytes` bytes from `data`, and returns; it does not wait for a receive. When messages that nobody has received yet take all the
+   * room there is for those of this lane or of the agent, it waits until there is some. `data` may be NULL where `bytes` is 0. */
+  int32_t (*send)(ofp_context *context, uint32_t lane, uint32_t tag, const void *data, uint64_t bytes);
+
+  /* The oldest message of `lane` under `tag`, copied to `into`, which has room for `room` bytes; waits until there is one. `bytes` is set to
+   * its size, also with OFP_MESSAGE_TOO_LARGE, where it stays what the next receive gets (`room` 0 asks for the size); may be NULL. */
+  int32_t (*receive)(ofp_context *context, uint32_t lane, uint32_t tag, void *into, uint64_t room, uint64_t *bytes);
 };
 
 /* 0: it is done, and its outputs are the result. Everything else is a failure: the caller gets OFP_FUNCTION_FAILED with the

@@ -86,6 +86,7 @@ struct TasksOptions {
   std::uint32_t lane = 0, lanes = 0;  // lanes 0: any order, any worker
   std::uint32_t tasks_max = 0;
   std::vector<std::pair<std::string, std::string>> plugins{};  // name and path: whose functions this program can run itself
+  std::string team{};  // lanes of one team send each other messages (plugin.h); another name for each run
 };
 
 // A session of tasks (offpath.h).
@@ -132,6 +133,7 @@ class Tasks {
     c.tasks_max = options.tasks_max;
     c.plugins = plugins.data();
     c.plugins_count = static_cast<std::uint32_t>(plugins.size());
+    c.team = options.team.c_str();
     ofp_tasks* tasks = nullptr;
     detail::call([&](ofp_error* error) { return ofp_tasks_open(channel_.get(), &c, &tasks, error); });
     tasks_.reset(tasks);

@@ -124,7 +124,8 @@ struct Request {
 
 class Tasks {
  public:
-  Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max, const std::vector<std::tuple<std::string, std::string>>& plugins)
+  Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max, const std::vector<std::tuple<std::string, std::string>>& plugins,
+        const std::string& team)
       : channel_(channel.is_none() ? nullptr : handle_of(channel)) {
     std::vector<ofp_task_plugin> given;
     for (const auto& [name, path] : plugins) given.push_back({name.c_str(), path.c_str()});
@@ -135,6 +136,7 @@ class Tasks {
     options.tasks_max = tasks_max;
     options.plugins = given.data();
     options.plugins_count = static_cast<std::uint32_t>(given.size());
+    options.team = team.c_str();
     ofp_error error{};
     int code = 0;
     {
@@ -204,8 +206,8 @@ void bind_tasks(nb::module_& module) {
       .def("info", &Task::info)
       .def("output_bytes", &Task::output_bytes, nb::arg("index"));
   nb::class_<Tasks>(module, "Tasks")
-      .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t, const std::vector<std::tuple<std::string, std::string>>&>(),
-           nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"))
+      .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t, const std::vector<std::tuple<std::string, std::string>>&, const std::string&>(),
+           nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"), nb::arg("team"))
       .def("submit", &Tasks::submit, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
            nb::arg("timeout").none())
       .def("run", &Tasks::run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),

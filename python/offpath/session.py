@@ -170,14 +170,15 @@ class Session:
                         view_bytes_max=view_bytes_max)  # fmt: skip
 
     def tasks(self, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64,
-              plugins: Mapping[str, Any] | None = None) -> Tasks:  # fmt: skip
+              plugins: Mapping[str, Any] | None = None, team: str = "") -> Tasks:  # fmt: skip
         """Functions of the agent's plug-ins over this program's memory (docs/task.md).
 
         ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default
         in any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``
-        when the agent dies.
+        when the agent dies. ``team``: functions of sessions that name the same one, each with another lane, send each
+        other messages; a name is for one run.
         """
-        return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max, plugins=plugins)
+        return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max, plugins=plugins, team=team)
 
     def announce(self, array: Any) -> Announcement:
         """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not

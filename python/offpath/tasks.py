@@ -108,16 +108,17 @@ class Tasks:
     """A session of tasks, made by ``Session.tasks``; or by ``Tasks.here``, without an agent."""
 
     def __init__(self, channel: Any, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64,
-                 plugins: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+                 plugins: Mapping[str, Any] | None = None, team: str = "") -> None:  # fmt: skip
         paths = [(name, os.fspath(path)) for name, path in (plugins or {}).items()]
-        self._native = _native.Tasks(channel, lane or 0, 0 if lane is None else lanes, tasks_max, paths)
+        self._native = _native.Tasks(channel, lane or 0, 0 if lane is None else lanes, tasks_max, paths, team)
         self._submitted: WeakValueDictionary[int, Task] = WeakValueDictionary()  # that ``next`` may give
         self._submitting = threading.Lock()  # until a task is among these
 
     @classmethod
-    def here(cls, plugins: Mapping[str, Any]) -> Tasks:
-        """Functions of these shared objects (paths by name), run by this program when it waits for them."""
-        return cls(None, plugins=plugins)
+    def here(cls, plugins: Mapping[str, Any], *, lane: int | None = None, lanes: int = 1, team: str = "") -> Tasks:
+        """Functions of these shared objects (paths by name), run by this program when it waits for them. Messages reach
+        their own lane only."""
+        return cls(None, lane=lane, lanes=lanes, plugins=plugins, team=team)
 
     def submit(
         self,

@@ -174,7 +174,13 @@ Status Agent::join_parts() {
   loop_->add(*plugins_);
   dispatcher_->serve_plugins(
       {[this](plugin::Call call, TimeNs now, CallFunctions::Done done) { return plugins_->call(std::move(call), now, std::move(done)); },
-       [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); }});
+       [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); },
+       [this](std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now) {
+         plugins_->answer(worker, call, operation, answer, now);
+       }});
+  plugins_->serve_messages({[this](plugin::Operation operation, TimeNs now) { dispatcher_->on_operation(std::move(operation), now); },
+                            [this](plugin::CallNumber call, plugin::OperationNumber operation, TimeNs) { dispatcher_->on_message_taken(call, operation); },
+                            [this](plugin::CallNumber call, TimeNs now) { dispatcher_->on_call_ended(call, now); }});
   plugins_->start(monotonic_ns());
   OFP_ASSIGN(samplers_, Samplers::make(*loop_, settings_.sampling, monotonic_ns()));
   loop_->add(*samplers_);
@@ -318,6 +324,7 @@ void Agent::publish(TimeNs now) {
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
   status->tasks = dispatcher_->tasks().counters();
+  status->messages = dispatcher_->tasks().messages().counters();
   status->exchanges = dispatcher_->exchanges().status(now);
   if (tcp_) status->tcp = tcp_->status();
   for (const pool::Trigger& each : dispatcher_->computes().triggers())

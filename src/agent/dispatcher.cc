@@ -58,6 +58,13 @@ bool is_of_queries(const Entry& request) noexcept {
 
 bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange; }
 
+bool is_of_lanes(const Entry& request) noexcept {
+  const auto kind = static_cast<EntryKind>(request.kind);
+  wire::PeerCancel cancel{};
+  return (kind >= EntryKind::peer_lanes && kind <= EntryKind::peer_message) ||
+         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) && cancel.what == wire::PeerCancel::What::receive);
+}
+
 bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
 
 constexpr std::uint64_t keys_share = 8;     // as much as an eighth of the memory, besides it, may be taken by keys
@@ -92,6 +99,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {
   mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
+  tasks_.messages().set_take_offer([this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
   tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
 }
 
@@ -160,6 +168,10 @@ bool Dispatcher::poll(TimeNs now) {
     tasks_.on_time(now, effects_);
     did = true;
   }
+  if (tasks_.messages().next_deadline() <= now) {
+    tasks_.messages().on_time(now, effects_);
+    did = true;
+  }
   if (gauges_.next_deadline() <= now) {
     channel::Effects effects;
     gauges_.on_time(now, effects);
@@ -207,7 +219,7 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(), tasks_.next_deadline(),
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(), tasks_.next_deadline(), tasks_.messages().next_deadline(),
                    gauges_.next_deadline()});
 }
 
@@ -233,7 +245,8 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
     return carry_out(effects);
   }
   if (kind == EntryKind::pool_cancel) queries_.on_request(channel.number(), request, false, now, effects_);  // or it is of a get: below
-  if (is_of_tasks(kind)) tasks_.on_request(channel.number(), request, now, effects_);
+  if (is_of_lanes(request)) tasks_.messages().on_peer_request(channel.number(), request, is_member(channel), now, effects_);
+  else if (is_of_tasks(kind)) tasks_.on_request(channel.number(), request, now, effects_);
   else if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
   else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
@@ -262,7 +275,8 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     exchanges_.on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
   }
-  if (service == Service::task) tasks_.on_transfer(token, status, now, effects_);
+  if (service == Service::message) tasks_.messages().on_transfer(token, status, now, effects_);
+  else if (service == Service::task) tasks_.on_transfer(token, status, now, effects_);
   else if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
   else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);
   else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
@@ -288,6 +302,7 @@ Status Dispatcher::recover(TimeNs now) {
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
   pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
   sifts_.on_descriptor(now, effects_);
+  tasks_.messages().on_descriptor(now, effects_);
   carry_out(now);
 }
 
@@ -303,6 +318,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   computes_.on_channel_closed(channel.number(), effects_);
   if (tcp_.on_channel_closed) tcp_.on_channel_closed(channel.number(), now);
   tasks_.on_channel_closed(channel.number(), now, effects_);
+  tasks_.messages().on_channel_closed(channel.number(), now, effects_);
   exchange::ServiceEffects left;
   exchanges_.on_channel_closed(channel.number(), now, left);
   carry_out(left);
@@ -344,6 +360,7 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
   sifts_.set_self(self.name, self.process);
   pools_.set_own_user(owner);
   exchanges_.set_self(self.name, owner);
+  tasks_.messages().set_self(self.name, self.process);
   group.on_change([this](const group::Change& change, TimeNs at) { on_change(change, at); });
   tell_exchanges(now);  // before the first program asks for one
 }
@@ -364,6 +381,9 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
   mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
   sifts_.on_members(alive, anew, effects_);
+  std::optional<std::pair<std::string, std::uint64_t>> before;
+  if (!anew.empty()) before.emplace(anew.front(), change.instead_of->process);
+  tasks_.messages().on_members(alive, before, now, effects_);
   pools_.on_members(std::move(alive), anew, now, effects_);
   carry_out(now);
   tell_exchanges(now);
@@ -422,10 +442,19 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
     request.object_fd = ask.object->buffer.fd();
     request.owner = ask.object;
   }
+  if (!ask.memory.empty()) {
+    request.object = ask.memory;
+    request.object_fd = ask.memory_fd;
+    request.owner = std::move(ask.owner);
+  }
   request.compose = [compose = std::move(ask.compose)](const group::Named& named, std::vector<std::byte>& payload) {
     compose({named.bytes, named.offer, named.inbox}, payload);
   };
   request.answer = [this, token = ask.token](Result<group::Answer> answer, TimeNs now) {
+    if (mover::service_of(token) == Service::message) {
+      tasks_.messages().on_answer(token, answer, now, effects_);
+      return carry_out(now);
+    }
     Result<pool::Answer> passed = tl::unexpected(Failure{});
     if (answer) passed = pool::Answer{answer->kind, std::move(answer->payload), answer->inbox};
     else passed = tl::unexpected(std::move(answer).error());
@@ -452,6 +481,16 @@ void Dispatcher::call_function(mover::CallEffect& effect, TimeNs now) {
 void Dispatcher::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now) {
   if (mover::service_of(token) == Service::task) tasks_.on_called(token, std::move(outcome), now, effects_);
   else computes_.on_called(token, std::move(outcome), now, effects_);
+}
+
+void Dispatcher::on_operation(plugin::Operation operation, TimeNs now) {
+  tasks_.messages().on_operation(std::move(operation), now, effects_);
+  carry_out(now);
+}
+
+void Dispatcher::on_call_ended(plugin::CallNumber call, TimeNs now) {
+  tasks_.messages().on_call_ended(call, now, effects_);
+  carry_out(now);
 }
 
 // ---- asked otherwise
@@ -590,6 +629,9 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
           [this, now](mover::CallEffect& call) { call_function(call, now); },
           [this, now](const mover::CancelCallEffect& cancel) {
             if (const auto node = calling_.extract(cancel.token)) functions_.cancel(node.mapped(), now);
+          },
+          [this, now](const mover::AnswerOperationEffect& answer) {
+            if (functions_.answer) functions_.answer(answer.worker, answer.call, answer.operation, *answer.answer, now);
           },
       },
       effect);

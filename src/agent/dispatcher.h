@@ -51,6 +51,8 @@ struct CallFunctions {
   using Done = std::function<void(Result<plugin::Outputs> outcome, TimeNs now)>;
   std::function<Result<plugin::CallNumber>(plugin::Call call, TimeNs now, Done done)> call;
   std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
+  // Of an operation that came by Dispatcher::on_operation. May be empty where none comes.
+  std::function<void(std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now)> answer{};
 };
 
 // Takes requests about programs' TCP connections, likewise. `privileged`: root's, and the agent's own user's.
@@ -82,6 +84,11 @@ class Dispatcher final : public channel::AgentEvents {
 
   // Without, every computation fails.
   void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
+
+  // What functions ask in the course of their calls, not from within `call` or `cancel`.
+  void on_operation(plugin::Operation operation, TimeNs now);
+  void on_message_taken(plugin::CallNumber call, plugin::OperationNumber operation) { tasks_.messages().on_taken(call, operation); }
+  void on_call_ended(plugin::CallNumber call, TimeNs now);
 
   // Without, every program is told that there are none.
   void serve_tcp(TcpRequests requests) { tcp_ = std::move(requests); }

@@ -349,6 +349,19 @@ void add_tasks(Families& families, const AgentStatus& status) {
   families.gauge("tasks_waiting", "Tasks that wait for inputs, for others or for a worker's turn.", tasks.waiting);
   families.gauge("tasks_running", "Tasks whose function was called.", tasks.running);
   families.gauge("task_resident_bytes", "Bytes that stay here between tasks.", tasks.resident_bytes);
+  const task::MessageCounters& messages = status.messages;
+  families.counter("task_messages_sent_total", "Messages that functions have sent to other lanes of their teams.", messages.sent);
+  families.counter("task_messages_sent_bytes_total", "Bytes of these.", messages.sent_bytes);
+  families.counter("task_messages_received_total", "Messages that functions have received.", messages.received);
+  families.counter("task_messages_received_bytes_total", "Bytes of these.", messages.received_bytes);
+  families.counter("task_messages_from_members_total", "Of the received, those that came from other agents.", messages.from_members);
+  families.counter("task_message_failures_total", "Messages that functions could not send or receive.", messages.failed);
+  const std::string waits = "Time that functions waited for messages to be taken, and to come.";
+  families.counter("task_message_wait_seconds_total", waits, seconds(messages.sending_ns), {{"operation", "send"}});
+  families.counter("task_message_wait_seconds_total", waits, seconds(messages.receiving_ns), {{"operation", "receive"}});
+  families.gauge("task_lanes", "Lanes of teams that programs have here.", messages.lanes);
+  families.gauge("task_messages_held", "Messages that nobody has received yet.", messages.held);
+  families.gauge("task_messages_held_bytes", "Bytes of these.", messages.held_bytes);
 }
 
 void add_plugins(Families& families, const AgentStatus& status) {

@@ -107,7 +107,31 @@ void PluginProcesses::carry_out(plugin::KillEffect& effect, TimeNs) {
 void PluginProcesses::carry_out(plugin::ReplyEffect& effect, TimeNs now) {
   const auto call = calls_.extract(effect.number);
   OFP_ASSERT(call);
+  if (asking_.erase(effect.number) != 0) messages_.ended(effect.number, now);
   call.mapped()(std::move(effect.outcome), now);
+}
+
+void PluginProcesses::carry_out(plugin::AskEffect& effect, TimeNs now) {
+  plugin::Operation& operation = effect.operation;
+  if (!messages_.ask)
+    return answer(operation.worker, operation.call, operation.number, {fail(Error::unsupported, "this agent serves no messages")}, now);
+  asking_.insert(operation.call);
+  messages_.ask(std::move(operation), now);
+}
+
+void PluginProcesses::carry_out(plugin::TakenEffect& effect, TimeNs now) {
+  if (messages_.taken) messages_.taken(effect.call, effect.operation, now);
+}
+
+void PluginProcesses::carry_out(plugin::AnswerEffect& effect, TimeNs now) {
+  answer(effect.worker, effect.call, effect.operation, {tl::unexpected(std::move(effect.why))}, now);
+}
+
+void PluginProcesses::answer(plugin::WorkerNumber worker, plugin::CallNumber call, plugin::OperationNumber operation,
+                             const plugin::OperationAnswer& answer, TimeNs now) {
+  const auto found = processes_.find(worker);
+  if (found == processes_.end()) return;
+  if (Status sent = found->second.answer(call, operation, answer); !sent) workers_.on_garbage(worker, sent.error(), now, effects_);
 }
 
 // ---- what processes do

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +30,16 @@ class PluginProcesses final : public loop::Poller {
   PluginProcesses(const PluginProcesses&) = delete;
   PluginProcesses& operator=(const PluginProcesses&) = delete;
 
+  // Messages between lanes are served elsewhere; each operation of a call is answered once, or its call has ended.
+  struct Messages {
+    std::function<void(plugin::Operation operation, TimeNs now)> ask;
+    std::function<void(plugin::CallNumber call, plugin::OperationNumber operation, TimeNs now)> taken;
+    std::function<void(plugin::CallNumber call, TimeNs now)> ended;
+  };
+  void serve_messages(Messages messages) { messages_ = std::move(messages); }
+  // Of an operation that was asked; nothing happens if its worker or its call is no more.
+  void answer(plugin::WorkerNumber worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now);
+
   void start(TimeNs now);  // a worker of each plug-in, so that the log says at once what is wrong with it
 
   // Errors are those of plugin::Workers::call, and come at once; `done` is then not called. Otherwise it is called later,
@@ -49,6 +60,9 @@ class PluginProcesses final : public loop::Poller {
   void carry_out(plugin::CancelEffect& effect, TimeNs now);
   void carry_out(plugin::KillEffect& effect, TimeNs now);
   void carry_out(plugin::ReplyEffect& effect, TimeNs now);
+  void carry_out(plugin::AskEffect& effect, TimeNs now);
+  void carry_out(plugin::TakenEffect& effect, TimeNs now);
+  void carry_out(plugin::AnswerEffect& effect, TimeNs now);
   void on_readable(plugin::WorkerNumber number, TimeNs now);
   void on_ended(plugin::WorkerNumber number, TimeNs now);
   [[nodiscard]] Status watch(plugin::WorkerNumber number, const plugin::WorkerProcess& process);
@@ -60,6 +74,8 @@ class PluginProcesses final : public loop::Poller {
   std::unordered_map<plugin::WorkerNumber, plugin::WorkerProcess> processes_;
   std::unordered_map<plugin::CallNumber, Done> calls_;
   plugin::Effects effects_;
+  Messages messages_;
+  std::set<plugin::CallNumber> asking_;  // calls with operations
 };
 
 }  // namespace offpath::agent

@@ -270,6 +270,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.tasks.resident_bytes_max = config.bytes("task.resident_max");
+  options.tasks.messages.bytes_max = config.bytes("task.messages_max");
   options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
   options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.queries.query.threads = static_cast<unsigned>(config.integer("queries.threads"));

@@ -81,6 +81,9 @@ constexpr ConfigKey keys[] = {
      "each side takes the other for gone: a machine that was switched off, a network that was cut. Whole seconds.",
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"task.resident_max", ConfigType::bytes, "1GiB", "Memory that inputs and outputs of one session of tasks may take between them.", 4096, tebibyte},
+    {"task.messages_max", ConfigType::bytes, "1GiB",
+     "Memory that messages between functions may take which nobody has received yet ([task.md](task.md)). 256MiB of it may be of one lane; 1MiB a lane has in any case.",
+     mebibyte, tebibyte},
     {"task.user_plugins", ConfigType::text, "off",
      "Whether programs may have functions of their own run: \"off\", or \"own\", a shared object that a program names is run by workers under its own user "
      "([task.md](task.md)). For programs that come by a Unix socket; users other than the agent's take an agent that is started as root."},

@@ -222,7 +222,13 @@ void write_tasks(Json& json, const AgentStatus& status) {
   json.member("resident_hits", tasks.resident_hits).member("resident_parts", tasks.resident_parts);
   const auto seconds = [](TimeNs time) { return static_cast<double>(time) / second_ns; };
   json.member("pulling_s", seconds(tasks.pulling_ns)).member("queued_s", seconds(tasks.queued_ns));
-  json.member("running_s", seconds(tasks.running_ns)).member("pushing_s", seconds(tasks.pushing_ns)).end_object();
+  json.member("running_s", seconds(tasks.running_ns)).member("pushing_s", seconds(tasks.pushing_ns));
+  const task::MessageCounters& messages = status.messages;
+  json.key("messages").begin_object().member("sent", messages.sent).member("sent_bytes", messages.sent_bytes);
+  json.member("received", messages.received).member("received_bytes", messages.received_bytes).member("from_members", messages.from_members);
+  json.member("failed", messages.failed).member("sending_s", seconds(messages.sending_ns)).member("receiving_s", seconds(messages.receiving_ns));
+  json.member("lanes", messages.lanes).member("held", messages.held).member("held_bytes", messages.held_bytes).end_object();
+  json.end_object();
 }
 
 void write_tcp(Json& json, const AgentStatus& status) {

@@ -72,6 +72,7 @@ struct AgentStatus {
   pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
   task::TaskCounters tasks;
+  task::MessageCounters messages{};
   std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
   std::vector<TriggerStatus> triggers;
   std::optional<TcpStatus> tcp;

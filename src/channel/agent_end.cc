@@ -354,6 +354,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::exchange_close: case EntryKind::peer_exchange:
     case EntryKind::pool_cancel:
     case EntryKind::task_open: case EntryKind::task_run: case EntryKind::task_wait: case EntryKind::task_cancel: case EntryKind::task_close:
+    case EntryKind::peer_lanes: case EntryKind::peer_receive: case EntryKind::peer_message:
     case EntryKind::tcp_open: case EntryKind::tcp_close:
       events_.on_request(*this, entry, now);
       return {};

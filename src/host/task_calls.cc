@@ -110,8 +110,11 @@ int ofp_tasks_open(ofp_channel* channel, const ofp_tasks_options* options, ofp_t
     }
     if (given.plugins_count != 0) OFP_TRY(required(given.plugins, "plugins"));
     if (given.lanes != 0 && given.lane >= given.lanes) return fail(Error::invalid, "lane {} of {}", given.lane, given.lanes);
+    const std::string_view team = given.team != nullptr ? given.team : "";
+    if (!team.empty() && given.lanes == 0) return fail(Error::invalid, "team \"{}\" without lanes: lane and lanes say which of it this program is", brief(team));
+    if (team.size() > wire::name_bytes_max) return fail(Error::too_large, "a team's name has {} bytes, at most {}", team.size(), wire::name_bytes_max);
     auto made = std::make_unique<ofp_tasks>();
-    made->here = std::make_shared<TasksHere>(PluginsHere(given.plugins, given.plugins_count), given.lane, given.lanes);
+    made->here = std::make_shared<TasksHere>(PluginsHere(given.plugins, given.plugins_count, !team.empty()), given.lane, given.lanes);
     if (channel != nullptr) {
       OFP_TRY(channel->connection->here());
       OFP_ASSIGN(made->session, TaskSession::open(channel->connection, given));

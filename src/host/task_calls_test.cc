@@ -22,7 +22,7 @@ class TaskCalls : public HostCalls {
     EXPECT_TRUE(agent->tasks.empty());
   }
 
-  ofp_tasks_options options{.struct_bytes = sizeof options, .lane = 0, .lanes = 0, .tasks_max = 2, .plugins = nullptr, .plugins_count = 0, .zero = 0};
+  ofp_tasks_options options{.struct_bytes = sizeof options, .lane = 0, .lanes = 0, .tasks_max = 2, .plugins = nullptr, .plugins_count = 0, .zero = 0, .team = nullptr};
   ofp_task_request request{.struct_bytes = sizeof request, .flags = 0, .function = "md/force", .arguments = nullptr, .arguments_bytes = 0,
                            .inputs = nullptr, .outputs = nullptr, .inputs_count = 0, .outputs_count = 0, .after = nullptr, .after_count = 0, .zero = 0,
                            .wait_ns = 0};

@@ -58,6 +58,8 @@ class ContextHere {
     visible.lanes = lanes;
     visible.room_count = rooms_.size();
     visible.rooms = rooms_.data();
+    visible.send = send;
+    visible.receive = receive;
   }
 
   Status take_inputs() {
@@ -82,7 +84,8 @@ class ContextHere {
     const std::int32_t status = wire::call_guarded([&] { return function(&context_.visible); }, thrown);
     if (!thrown.empty()) error_ = thrown;
     if (status == 0) return {};
-    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_.empty() ? "it failed" : error_, status);
+    if (error_.empty()) error_ = message_error_.empty() ? "it failed" : message_error_;
+    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_, status);
   }
 
   // Outputs that stay do so; what does not go to memory of the program is the session's.
@@ -140,6 +143,24 @@ class ContextHere {
     return wire::time_left(context->deadline_ns);
   }
   static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
+  std::int32_t code_of(const Status& outcome) {
+    if (outcome) return OFP_MESSAGE_OK;
+    const std::lock_guard lock(mutex_);
+    message_error_ = outcome.error().message;
+    return static_cast<std::int32_t>(outcome.error().code);
+  }
+  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes) {
+    ContextHere& self = of(context);
+    return self.code_of(self.plugins_.messages_->send(context->lane, context->lanes, lane, tag, {static_cast<const std::byte*>(data), bytes}));
+  }
+  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes) {
+    ContextHere& self = of(context);
+    std::uint64_t received = 0;
+    const std::int32_t code = self.code_of(self.plugins_.messages_->receive(context->lane, context->lanes, lane, tag, {static_cast<std::byte*>(into), room},
+                                                                            context->deadline_ns, received));
+    if (bytes != nullptr) *bytes = received;
+    return code;
+  }
   static void set_error(ofp_context* context, const char* message) {
     ContextHere& self = of(context);
     const std::lock_guard lock(self.mutex_);
@@ -159,10 +180,10 @@ class ContextHere {
   wire::FunctionOutputs outputs_{{}, 0};
   std::vector<std::vector<std::byte>> own_;  // of rooms that are not the program's memory
   std::mutex mutex_;  // a function's threads may call all at once
-  std::string error_;
+  std::string error_, message_error_;  // the second: of the last message that was not sent or received
 };
 
-PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count) {
+PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team) : messages_(std::make_unique<MessagesHere>(has_team)) {
   for (std::uint32_t i = 0; i < count; ++i)
     if (plugins[i].name != nullptr && plugins[i].path != nullptr) paths_.emplace(plugins[i].name, plugins[i].path);
 }

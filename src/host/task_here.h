@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "host/messages_here.h"
 #include "offpath/offpath.h"
 #include "offpath/plugin.h"
 
@@ -19,7 +20,7 @@ namespace offpath::host {
 class PluginsHere {
  public:
   // Loaded when they are needed, and then until this process ends: a library's threads may not.
-  PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count);
+  PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team = false);
 
   struct Made {
     std::vector<std::uint64_t> output_bytes;  // in the order of the request
@@ -40,6 +41,7 @@ class PluginsHere {
   std::map<std::string, std::string, std::less<>> paths_;
   std::map<std::string, const ofp_plugin*, std::less<>> loaded_;
   std::map<std::string, Kept, std::less<>> kept_;
+  std::unique_ptr<MessagesHere> messages_;
 };
 
 // Tasks of a session without an agent: each runs when it, or one behind it, is waited for; in the order they were submitted.

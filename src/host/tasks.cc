@@ -44,6 +44,7 @@ Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection,
   std::vector<std::byte> payload;
   const std::uint32_t lane = options.lanes == 0 ? wire::task_any_lane : options.lane;
   wire::TaskOpen asked{lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}};
+  if (options.team != nullptr) asked.team = options.team;
   for (std::uint32_t i = 0; i < options.plugins_count; ++i)
     if (may_be_told(options.plugins[i]) && asked.plugins.size() < wire::task_plugins_max)
       asked.plugins.push_back({options.plugins[i].name, options.plugins[i].path});

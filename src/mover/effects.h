@@ -16,6 +16,7 @@
 
 namespace offpath::plugin {
 struct Call;
+struct OperationAnswer;
 }
 
 namespace offpath::mover {
@@ -105,6 +106,9 @@ struct AskEffect {
   std::function<void(const AskedMemory& memory, std::vector<std::byte>& payload)> compose;
   std::uint64_t payload_bytes = 1024;  // of the request itself, about
   std::vector<std::byte> body{};       // the member may pull them, instead of an object
+  Bytes memory{};                      // likewise; they lie in this descriptor, too. `owner` keeps both
+  int memory_fd = -1;
+  std::shared_ptr<const void> owner{};
 };
 
 // Calls a function of a plug-in. Its outcome comes back by `token`, as on_called, unless it was cancelled.
@@ -117,14 +121,20 @@ struct CancelCallEffect {
   std::uint64_t token;
 };
 
+// Of an operation that a function has asked for (plugin::Operation).
+struct AnswerOperationEffect {
+  std::uint64_t worker, call, operation;
+  std::shared_ptr<const plugin::OperationAnswer> answer;
+};
+
 using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect,
-                            StoredEffect, AskEffect, CallEffect, CancelCallEffect>;
+                            StoredEffect, AskEffect, CallEffect, CancelCallEffect, AnswerOperationEffect>;
 
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8, disk = 9, gauges = 11, exchange = 16, task = 17 };
+enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8, disk = 9, gauges = 11, exchange = 16, task = 17, message = 18 };
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

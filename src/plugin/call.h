@@ -88,6 +88,28 @@ struct Call {
   std::string own_refused{};                    // why there is none, though the caller has named one
 };
 
+// What a function asks in the course of its call: that a message be sent to another lane of its team, or one received.
+using OperationNumber = std::uint64_t;  // of one call's
+struct Operation {
+  enum class Kind : std::uint8_t { send, receive } kind = Kind::send;
+  WorkerNumber worker = 0;
+  CallNumber call = 0;
+  OperationNumber number = 0;
+  std::uint64_t session = 0;
+  TimeNs deadline_ns = never;  // for this operation: a while before its call's
+  std::uint32_t lane = 0, tag = 0;
+  std::uint64_t bytes = 0;          // of the message; of a receive: that there is room for
+  std::vector<std::byte> enclosed{};  // the message, or
+  Fd memory{};                        // where it lies, sealed as an output is
+};
+struct OperationAnswer {
+  Status status{};
+  std::uint64_t bytes = 0;            // of the message, also where it is too large for the room
+  std::vector<std::byte> enclosed{};
+  int fd = -1;                        // where it lies instead, from its beginning
+  std::shared_ptr<const void> owner{};  // of that, until the worker has read it
+};
+
 // A result: shared memory that nobody can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to readers
 // or dropped.
 struct Output {

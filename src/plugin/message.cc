@@ -13,7 +13,7 @@ namespace {
 using wire::Reader;
 using wire::Writer;
 
-enum class Kind : std::uint8_t { ready = 1, unusable, log, done, call, more };
+enum class Kind : std::uint8_t { ready = 1, unusable, log, done, call, more, send, receive, taken, answer };
 
 std::string printable(std::string_view text) {
   std::string out(text);
@@ -80,16 +80,6 @@ void put_key(Writer& writer, std::string_view key) {
 
 std::string take_key(Reader& reader) { return std::string(text_of(reader.take_bytes(reader.take<std::uint32_t>()))); }
 
-// Fields of what descriptions say, in their order: one list for both ways.
-void fields(auto& way, auto& input) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice> {
-  way.key(input.row);
-  way.key(input.column);
-  way(input.descriptor, input.offset, input.bytes, input.flags, input.kept, input.kept_bytes);
-}
-void fields(auto& way, auto& room) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(room)>>, RoomNotice> {
-  way.key(room.name);
-  way(room.bytes, room.descriptor, room.kept, room.kept_bytes);
-}
 struct Putting {
   Writer& writer;
   void key(const std::string& value) { put_key(writer, value); }
@@ -101,6 +91,61 @@ struct Taking {
   void operator()(auto&... values) { ((values = reader.take<std::remove_reference_t<decltype(values)>>()), ...); }
 };
 
+// The bytes of a message, where they are enclosed.
+Status take_enclosed(Reader& reader, std::uint64_t bytes, bool& is_enclosed, std::vector<std::byte>& enclosed) {
+  const auto way = reader.take<std::uint8_t>();
+  is_enclosed = way == 1;
+  if (way > 1 || bytes > message_bytes_max || (is_enclosed && bytes > message_enclosed_max))
+    return fail(Error::protocol, "a message of {} bytes, enclosed {}: at most {} are allowed, {} of them enclosed", bytes, way, message_bytes_max,
+                message_enclosed_max);
+  if (!is_enclosed) return {};
+  const Bytes taken = reader.take_bytes(bytes);
+  enclosed.assign(taken.begin(), taken.end());
+  return {};
+}
+
+Result<SendNotice> take_send(Reader& reader) {
+  SendNotice send;
+  Taking{reader}(send.call, send.operation, send.lane, send.tag, send.bytes);
+  OFP_TRY(take_enclosed(reader, send.bytes, send.is_enclosed, send.enclosed));
+  if (!reader.done()) return fail(Error::protocol, "a message to a lane that ends early or late");
+  return send;
+}
+
+Result<ReceiveNotice> take_receive(Reader& reader) {
+  ReceiveNotice receive;
+  Taking{reader}(receive.call, receive.operation, receive.lane, receive.tag, receive.room);
+  if (!reader.done()) return fail(Error::protocol, "a receive that ends early or late");
+  return receive;
+}
+
+Result<TakenNotice> take_taken(Reader& reader) {
+  TakenNotice taken;
+  Taking{reader}(taken.call, taken.operation);
+  if (!reader.done()) return fail(Error::protocol, "word of a message taken that ends early or late");
+  return taken;
+}
+
+Result<FromAgent> take_answer(Reader& reader) {
+  AnswerPacket answer;
+  Taking{reader}(answer.call, answer.operation, answer.error);
+  answer.why = reader.take_text();
+  answer.bytes = reader.take<std::uint64_t>();
+  OFP_TRY(take_enclosed(reader, answer.bytes, answer.is_enclosed, answer.enclosed));
+  if (!reader.done() || answer.why.size() > error_bytes_max || answer.error < 0) return fail(Error::protocol, "an answer that ends early or late");
+  return FromAgent(std::move(answer));
+}
+
+// Fields of what descriptions say, in their order: one list for both ways.
+void fields(auto& way, auto& input) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice> {
+  way.key(input.row);
+  way.key(input.column);
+  way(input.descriptor, input.offset, input.bytes, input.flags, input.kept, input.kept_bytes);
+}
+void fields(auto& way, auto& room) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(room)>>, RoomNotice> {
+  way.key(room.name);
+  way(room.bytes, room.descriptor, room.kept, room.kept_bytes);
+}
 template <class Notice>
 void put_each(Writer& writer, const std::vector<Notice>& notices) {
   writer.put(static_cast<std::uint32_t>(notices.size()));
@@ -144,6 +189,9 @@ Result<FromWorker> decode_from_worker(Bytes packet) {
     }
     case Kind::log: return either(take_log(reader));
     case Kind::done: return either(take_done(reader));
+    case Kind::send: return either(take_send(reader));
+    case Kind::receive: return either(take_receive(reader));
+    case Kind::taken: return either(take_taken(reader));
     default: return fail(Error::protocol, "a message of kind {} and {} bytes", kind, packet.size());
   }
 }
@@ -152,6 +200,7 @@ Result<FromAgent> decode_from_agent(Bytes packet) {
   Reader reader(packet);
   const auto kind = static_cast<Kind>(reader.take<std::uint8_t>());
   if (kind == Kind::more && reader.done()) return MorePacket{};
+  if (kind == Kind::answer) return take_answer(reader);
   CallPacket call;
   call.call = reader.take<std::uint64_t>();
   call.descriptors = reader.take<std::uint32_t>();
@@ -234,6 +283,31 @@ void put(Writer& writer, const CallPacket& call) {
 }
 
 void put(Writer& writer, const MorePacket&) { writer.put(Kind::more); }
+
+void put_enclosed(Writer& writer, const auto& message) {
+  writer.put(static_cast<std::uint8_t>(message.is_enclosed));
+  if (message.is_enclosed) writer.put_bytes(message.enclosed);
+}
+
+void put(Writer& writer, const SendNotice& send) {
+  Putting{writer}(Kind::send, send.call, send.operation, send.lane, send.tag, send.bytes);
+  put_enclosed(writer, send);
+}
+
+void put(Writer& writer, const ReceiveNotice& receive) {
+  Putting{writer}(Kind::receive, receive.call, receive.operation, receive.lane, receive.tag, receive.room);
+}
+
+void put(Writer& writer, const TakenNotice& taken) {
+  Putting{writer}(Kind::taken, taken.call, taken.operation);
+}
+
+void put(Writer& writer, const AnswerPacket& answer) {
+  Putting{writer}(Kind::answer, answer.call, answer.operation, answer.error);
+  writer.put_text(cut(answer.why, error_bytes_max));
+  writer.put(answer.bytes);
+  put_enclosed(writer, answer);
+}
 
 }  // namespace
 

@@ -7,9 +7,15 @@
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
 //                               with one descriptor for each output, in their order
 //                               but for those in a room (flag 2)
+//                     send      u8 7, u64 call, u64 operation, u32 lane, u32 tag, u64 bytes, u8 enclosed, bytes
+//                               with one descriptor if they are not enclosed
+//                     receive   u8 8, u64 call, u64 operation, u32 lane, u32 tag, u64 room
+//                     taken     u8 9, u64 call, u64 operation        the descriptor of an answer has been read
 //   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64 forget*, the
 //                               description if it is enclosed; otherwise the first of the descriptors is its memfd
 //                     more      u8 6                                 with the next ones
+//                     answer    u8 10, u64 call, u64 operation, i32 error, text why, u64 bytes, u8 enclosed, bytes
+//                               with one descriptor if there are bytes that are not enclosed
 //
 // Descriptors have numbers from 1 on; 0 is the description. The description of a small call is enclosed; others are a memfd, so that
 // neither arguments nor keys nor the number of inputs is bounded by a packet:
@@ -31,10 +37,11 @@
 
 #include "base/log.h"
 #include "plugin/call.h"
+#include "wire/message.h"
 
 namespace offpath::plugin {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 inline constexpr std::size_t packet_bytes_max = 96 << 10;  // the kernel's default for a socket is twice that
 inline constexpr std::size_t enclosed_bytes_max = 64 << 10;  // of a description
 inline constexpr std::size_t kept_max = 256;  // mappings a worker keeps
@@ -42,9 +49,12 @@ inline constexpr std::uint32_t output_in_room = 2;  // a flag of OutputNotice, b
 inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
 inline constexpr std::size_t functions_max = 128;
 inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200;
+using wire::message_bytes_max;
 using wire::output_name_bytes_max;
 inline constexpr unsigned lines_max = 100;  // for the log, of one call
 inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
+inline constexpr std::size_t message_enclosed_max = 32 << 10;  // of a message between lanes: in the packet
+inline constexpr std::size_t operations_max = 64;  // of a call at a time
 inline constexpr std::uint64_t output_bytes_limit = std::uint64_t{1} << 46;  // no file is larger
 
 struct FunctionInfo {
@@ -74,7 +84,25 @@ struct Done {
   std::string error;
   std::vector<OutputNotice> outputs;
 };
-using FromWorker = std::variant<Ready, Unusable, LogLine, Done>;
+struct SendNotice {
+  CallNumber call = 0;
+  OperationNumber operation = 0;
+  std::uint32_t lane = 0, tag = 0;
+  std::uint64_t bytes = 0;
+  bool is_enclosed = false;
+  std::vector<std::byte> enclosed{};
+};
+struct ReceiveNotice {
+  CallNumber call = 0;
+  OperationNumber operation = 0;
+  std::uint32_t lane = 0, tag = 0;
+  std::uint64_t room = 0;
+};
+struct TakenNotice {
+  CallNumber call = 0;
+  OperationNumber operation = 0;
+};
+using FromWorker = std::variant<Ready, Unusable, LogLine, Done, SendNotice, ReceiveNotice, TakenNotice>;
 
 struct CallPacket {
   CallNumber call = 0;
@@ -84,7 +112,16 @@ struct CallPacket {
   Bytes enclosed{};                     // the description; empty: in a memfd
 };
 struct MorePacket {};
-using FromAgent = std::variant<CallPacket, MorePacket>;
+struct AnswerPacket {
+  CallNumber call = 0;
+  OperationNumber operation = 0;
+  std::int32_t error = 0;  // 0: it went well
+  std::string why{};
+  std::uint64_t bytes = 0;
+  bool is_enclosed = false;
+  std::vector<std::byte> enclosed{};
+};
+using FromAgent = std::variant<CallPacket, MorePacket, AnswerPacket>;
 
 struct InputNotice {
   std::string row, column;

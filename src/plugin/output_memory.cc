@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -27,6 +28,19 @@ Result<Fd> memory_file(const char* name) {
   Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
   if (!fd && errno == EINVAL) fd = Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return fail_errno(errno, "memfd_create");
+  return fd;
+}
+
+// Written, not mapped: the kernel fills each page once.
+Result<Fd> sealed_copy(const char* name, Bytes bytes) {
+  OFP_ASSIGN(Fd fd, memory_file(name));
+  for (std::size_t at = 0; at < bytes.size();) {
+    const ssize_t count = pwrite(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return fail_errno(count < 0 ? errno : ENOSPC, fmt::format("writing {} bytes to a memfd", bytes.size()));
+    at += static_cast<std::size_t>(count);
+  }
+  if (fcntl(fd.get(), F_ADD_SEALS, seals_required | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing a memfd");
   return fd;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "base/status.h"
 
@@ -44,5 +45,8 @@ class OutputMemory {
 
 // An empty memfd that can be sealed, never executable where the kernel knows that.
 [[nodiscard]] Result<Fd> memory_file(const char* name);
+
+// A memfd with these bytes, sealed as outputs are.
+[[nodiscard]] Result<Fd> sealed_copy(const char* name, Bytes bytes);
 
 }  // namespace offpath::plugin

@@ -143,26 +143,30 @@ Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
   KeptMemory kept;
   const auto send_log = [](const LogLine& line) { (void)send_packet(worker_socket, line, {}, Wait::yes); };
   PacketReader reader;
+  WorkerMessages messages(worker_socket, reader);
   for (;;) {
     CallPacket call;
     std::vector<std::byte> enclosed;
     std::vector<Fd> descriptors;
     std::size_t wanted = 0;
+    bool begun = false;
     do {
       OFP_ASSIGN(std::optional<Packet> packet, reader.receive(worker_socket, Wait::yes));
       if (!packet) return {};  // the agent is gone, or needs this worker no more
       OFP_ASSIGN(const FromAgent message, decode_from_agent(packet->bytes));
+      if (std::holds_alternative<AnswerPacket>(message)) continue;  // of an operation that a function has left behind
       if (const auto* first = std::get_if<CallPacket>(&message)) {
+        begun = true;
         call = *first;
         enclosed.assign(first->enclosed.begin(), first->enclosed.end());
         if (!enclosed.empty()) descriptors.emplace_back();  // in the description's place
         wanted = descriptors.size() + call.descriptors;
       }
       std::ranges::move(packet->descriptors, std::back_inserter(descriptors));
-    } while (descriptors.size() < wanted);
+    } while (!begun || descriptors.size() < wanted);
     for (const std::uint64_t number : call.forget) kept.forget(number);
     OFP_ASSIGN(const auto context,
-               WorkerContext::make(call.call, descriptors, call.description_bytes, enclosed, kept, limits, *cancelled, send_log));
+               WorkerContext::make(call.call, descriptors, call.description_bytes, enclosed, kept, limits, *cancelled, messages, send_log));
     descriptors.clear();
     WorkerContext::Finished finished = context->finish(run(*loaded.plugin, *context));
     OFP_TRY(send_packet(worker_socket, finished.done, finished.memory, Wait::yes));

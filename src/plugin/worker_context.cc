@@ -12,6 +12,10 @@ namespace offpath::plugin {
 
 namespace {
 
+static_assert(OFP_MESSAGE_TIMEOUT == static_cast<int>(Error::timeout) && OFP_MESSAGE_INVALID == static_cast<int>(Error::invalid) &&
+              OFP_MESSAGE_TAKEN == static_cast<int>(Error::exists) && OFP_MESSAGE_TOO_LARGE == static_cast<int>(Error::too_large) &&
+              OFP_MESSAGE_LOST == static_cast<int>(Error::peer_lost) && OFP_MESSAGE_NO_MEMORY == static_cast<int>(Error::no_memory) &&
+              OFP_MESSAGE_UNSUPPORTED == static_cast<int>(Error::unsupported) && OFP_MESSAGE_CANCELLED == static_cast<int>(Error::cancelled));
 static_assert(OFP_LOG_DEBUG == static_cast<int>(LogLevel::debug) && OFP_LOG_ERROR == static_cast<int>(LogLevel::error));
 
 }  // namespace
@@ -66,14 +70,15 @@ void KeptMemory::forget(std::uint64_t number) noexcept {
 }
 
 WorkerContext::WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
-                             SendLog send_log)
-    : call_(call), kept_(kept), limits_(limits), cancelled_(cancelled), send_log_(std::move(send_log)) {}
+                             WorkerMessages& messages, SendLog send_log)
+    : call_(call), kept_(kept), limits_(limits), cancelled_(cancelled), messages_(messages), send_log_(std::move(send_log)) {}
 
 Result<std::unique_ptr<WorkerContext>> WorkerContext::make(CallNumber call, const std::vector<Fd>& descriptors,
                                                            std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
                                                            const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
-                                                           SendLog send_log) {
-  std::unique_ptr<WorkerContext> context(new WorkerContext(call, kept, limits, cancelled, std::move(send_log)));
+                                                           WorkerMessages& messages, SendLog send_log) {
+  std::unique_ptr<WorkerContext> context(new WorkerContext(call, kept, limits, cancelled, messages, std::move(send_log)));
+  messages.begin(call);
   OFP_TRY(context->map_inputs(descriptors, description_bytes, enclosed));
   OFP_TRY(context->map_rooms(descriptors));
   context->fill_context();
@@ -160,6 +165,8 @@ void WorkerContext::fill_context() {
   visible.lanes = description_.lanes;
   visible.room_count = rooms_.size();
   visible.rooms = rooms_.data();
+  visible.send = send;
+  visible.receive = receive;
 }
 
 // ---- what a function calls. Nothing may be thrown across this border.
@@ -224,6 +231,26 @@ void WorkerContext::set_error_of(ofp_context* context, const char* message) {
   of(context).set_error(message == nullptr ? "" : message);
 }
 
+std::int32_t WorkerContext::code_of(const Status& outcome) {
+  if (outcome) return OFP_MESSAGE_OK;
+  const std::lock_guard lock(mutex_);
+  message_error_ = outcome.error().message;
+  return static_cast<std::int32_t>(outcome.error().code);
+}
+
+std::int32_t WorkerContext::send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes) {
+  WorkerContext& self = of(context);
+  return self.code_of(self.messages_.send(lane, tag, {static_cast<const std::byte*>(data), bytes}));
+}
+
+std::int32_t WorkerContext::receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes) {
+  WorkerContext& self = of(context);
+  std::uint64_t received = 0;
+  const std::int32_t code = self.code_of(self.messages_.receive(lane, tag, {static_cast<std::byte*>(into), room}, received));
+  if (bytes != nullptr) *bytes = received;
+  return code;
+}
+
 void WorkerContext::log_line_of(ofp_context* context, ofp_log_level level, const char* line) {
   WorkerContext& self = of(context);
   const std::lock_guard lock(self.mutex_);
@@ -258,7 +285,7 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
   if (result.done.status != 0) {
     result.done.outputs.clear();
     result.memory.clear();
-    result.done.error = error_;
+    result.done.error = error_.empty() ? message_error_.substr(0, error_bytes_max) : error_;
   }
   memory_.clear();
   mappings_.clear();

@@ -12,6 +12,7 @@
 #include "offpath/plugin.h"
 #include "plugin/message.h"
 #include "plugin/output_memory.h"
+#include "plugin/worker_messages.h"
 
 namespace offpath::plugin {
 
@@ -69,7 +70,7 @@ class WorkerContext {
   [[nodiscard]] static Result<std::unique_ptr<WorkerContext>> make(CallNumber call, const std::vector<Fd>& descriptors,
                                                                    std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
                                                                    const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
-                                                                   SendLog send_log);
+                                                                   WorkerMessages& messages, SendLog send_log);
   WorkerContext(const WorkerContext&) = delete;
   WorkerContext& operator=(const WorkerContext&) = delete;
 
@@ -96,7 +97,8 @@ class WorkerContext {
     std::optional<OutputMemory> own;  // none: it lies in a room
   };
 
-  WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, SendLog send_log);
+  WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, WorkerMessages& messages,
+                SendLog send_log);
   [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed);
   [[nodiscard]] Status map_rooms(const std::vector<Fd>& descriptors);
   void fill_context();
@@ -107,12 +109,16 @@ class WorkerContext {
   static std::int64_t time_left(const ofp_context* context);
   static std::int32_t is_cancelled(const ofp_context* context);
   static void set_error_of(ofp_context* context, const char* message);
+  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes);
+  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes);
+  [[nodiscard]] std::int32_t code_of(const Status& outcome);
   static void log_line_of(ofp_context* context, ofp_log_level level, const char* line);
 
   CallNumber call_;
   KeptMemory& kept_;
   WorkerLimits limits_;
   const std::atomic<CallNumber>& cancelled_;
+  WorkerMessages& messages_;
   SendLog send_log_;
   Description description_;
   std::vector<InputMapping> mappings_;
@@ -126,7 +132,7 @@ class WorkerContext {
   std::mutex mutex_;  // a function's threads may call all at once
   wire::FunctionOutputs outputs_{{}, 0};
   std::vector<Memory> memory_;
-  std::string error_;
+  std::string error_, message_error_;  // the second: of the last message that was not sent or received
   unsigned lines_ = 0;
 };
 

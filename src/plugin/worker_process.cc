@@ -264,11 +264,43 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
   return {};
 }
 
+Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const OperationAnswer& answer) {
+  AnswerPacket packet{call, operation, answer.status ? 0 : static_cast<std::int32_t>(answer.status.error().code),
+                      answer.status ? "" : answer.status.error().message, answer.bytes, answer.fd < 0, answer.enclosed};
+  if (packet.is_enclosed && packet.enclosed.size() != packet.bytes) packet.is_enclosed = false;  // the size of what does not fit
+  std::vector<std::byte> bytes;
+  encode(packet, bytes);
+  int fd = answer.fd;
+  Status sent = send_packet(socket_.get(), bytes, {&fd, fd < 0 ? 0u : 1u}, Wait::no);
+  Fd copy;
+  if (!sent && sent.error().code == Error::would_block && packet.is_enclosed && packet.bytes != 0) {
+    // The socket is full of answers of others; a descriptor takes less room.
+    OFP_ASSIGN(copy, sealed_copy("offpath-message", packet.enclosed));
+    fd = copy.get();
+    packet.is_enclosed = false;
+    bytes.clear();
+    encode(packet, bytes);
+    sent = send_packet(socket_.get(), bytes, {&fd, 1}, Wait::no);
+  }
+  if (!sent)
+    return fail(Error::peer_lost, "the worker takes no answer: {}", sent.error().message);
+  return {};
+}
+
 // ---- what comes back
 
 Result<WorkerEvent> accept_packet(Packet packet) {
   OFP_ASSIGN(FromWorker message, decode_from_worker(packet.bytes));
   auto* done = std::get_if<Done>(&message);
+  if (auto* const send = std::get_if<SendNotice>(&message)) {
+    if (packet.descriptors.size() != (send->is_enclosed ? 0 : 1))
+      return fail(Error::protocol, "a message to a lane with {} descriptors", packet.descriptors.size());
+    Sending sending{std::move(*send), {}};
+    if (sending.notice.is_enclosed) return WorkerEvent(std::move(sending));
+    OFP_TRY(check_output(packet.descriptors.front().get(), sending.notice.bytes, "a message to a lane"));
+    sending.memory = std::move(packet.descriptors.front());
+    return WorkerEvent(std::move(sending));
+  }
   const auto lies_in_room = [](const OutputNotice& output) { return (output.flags & output_in_room) != 0; };
   const auto wanted = done == nullptr ? 0 : static_cast<std::size_t>(std::ranges::count_if(done->outputs, std::not_fn(lies_in_room)));
   if (packet.descriptors.size() != wanted)
@@ -276,7 +308,8 @@ Result<WorkerEvent> accept_packet(Packet packet) {
   if (done == nullptr) {
     return std::visit(
         [](auto&& each) -> Result<WorkerEvent> {
-          if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Done>) return fail(Error::protocol, "");
+          using Message = std::decay_t<decltype(each)>;
+          if constexpr (std::is_same_v<Message, Done> || std::is_same_v<Message, SendNotice>) return fail(Error::protocol, "");
           else return WorkerEvent(std::move(each));
         },
         std::move(message));

@@ -20,7 +20,12 @@ struct Finished {
   std::string error;
   Outputs outputs;
 };
-using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished>;
+// A message to be sent, whose memory has been looked at.
+struct Sending {
+  SendNotice notice;
+  Fd memory;  // where it is not enclosed
+};
+using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished, Sending, ReceiveNotice, TakenNotice>;
 
 // Rights that starting and ending workers of another user takes. The agent keeps them permitted, not effective, if a plug-in
 // has a user.
@@ -46,6 +51,8 @@ class WorkerProcess {
   void cancel(CallNumber number) noexcept;
   // It says that it has finished the newest call: true once for each. Two loads, and no system call.
   [[nodiscard]] bool take_finished() noexcept;
+  // Of an operation of this call. An error: the worker does not take it.
+  [[nodiscard]] Status answer(CallNumber call, OperationNumber operation, const OperationAnswer& answer);
   void kill() noexcept;  // with its process group
 
   // One message. Nothing: there is none yet. Any error means that the worker has to be killed.

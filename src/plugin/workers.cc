@@ -331,6 +331,43 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
 
 // ---- events
 
+// A message of a function that runs. False: it is none.
+bool Workers::on_operation(Worker& worker, WorkerEvent& event, Effects& effects) {
+  const Taken& taken = worker.taken;
+  if (const auto* read = std::get_if<TakenNotice>(&event); read != nullptr && read->call == taken.number) {
+    effects.emplace_back(std::in_place_type<TakenEffect>, TakenEffect{read->call, read->operation});
+    return true;
+  }
+  Operation operation;
+  if (auto* sending = std::get_if<Sending>(&event); sending != nullptr && sending->notice.call == taken.number) {
+    operation.number = sending->notice.operation;
+    operation.lane = sending->notice.lane;
+    operation.tag = sending->notice.tag;
+    operation.bytes = sending->notice.bytes;
+    operation.enclosed = std::move(sending->notice.enclosed);
+    operation.memory = std::move(sending->memory);
+  } else if (const auto* wanted = std::get_if<ReceiveNotice>(&event); wanted != nullptr && wanted->call == taken.number) {
+    operation.kind = Operation::Kind::receive;
+    operation.number = wanted->operation;
+    operation.lane = wanted->lane;
+    operation.tag = wanted->tag;
+    operation.bytes = wanted->room;
+  } else {
+    return false;
+  }
+  if (worker.state == Worker::State::abandoned) {
+    effects.emplace_back(std::in_place_type<AnswerEffect>,
+                         AnswerEffect{worker.number, taken.number, operation.number, {Error::cancelled, "nobody waits for this call any more"}});
+    return true;
+  }
+  operation.worker = worker.number;
+  operation.call = taken.number;
+  operation.session = taken.call->session;
+  operation.deadline_ns = taken.deadline_ns - std::min(operation_grace_ns, (taken.deadline_ns - worker.since) / 10);
+  effects.emplace_back(std::in_place_type<AskEffect>, AskEffect{std::move(operation)});
+  return true;
+}
+
 void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effects& effects) {
   const auto [plugin, worker] = find_worker(number);
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
@@ -340,6 +377,7 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
     if (!plugin->options.own) log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
     return;
   }
+  if (busy && on_operation(*worker, event, effects)) return;
   if (auto* ready = std::get_if<Ready>(&event); ready != nullptr && worker->state == Worker::State::starting) {
     on_ready(*plugin, *worker, std::move(*ready), now, effects);
   } else if (auto* unusable = std::get_if<Unusable>(&event); unusable != nullptr && worker->state == Worker::State::starting) {

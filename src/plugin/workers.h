@@ -51,7 +51,20 @@ struct ReplyEffect {  // exactly one for each call that was taken
   CallNumber number;
   Outcome outcome;
 };
-using Effect = std::variant<StartEffect, SendEffect, CancelEffect, KillEffect, ReplyEffect>;
+struct AskEffect {  // of a call that runs; answered by AnswerEffect or by who serves messages
+  Operation operation;
+};
+struct TakenEffect {  // the memory of this operation's answer is not needed any more
+  CallNumber call;
+  OperationNumber operation;
+};
+struct AnswerEffect {
+  WorkerNumber worker;
+  CallNumber call;
+  OperationNumber operation;
+  Failure why;
+};
+using Effect = std::variant<StartEffect, SendEffect, CancelEffect, KillEffect, ReplyEffect, AskEffect, TakenEffect, AnswerEffect>;
 using Effects = std::vector<Effect>;
 
 struct PluginCounters {
@@ -73,6 +86,7 @@ struct PluginStatus {
 class Workers {
  public:
   static constexpr TimeNs cancel_grace_ns = 100 * millisecond_ns;
+  static constexpr TimeNs operation_grace_ns = 100 * millisecond_ns;  // before a call's deadline, for its function to return; at most a tenth of its time
   static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // of one that has closed its socket
   static constexpr TimeNs backoff_first_ns = 10 * millisecond_ns, backoff_most_ns = 5 * second_ns;
 
@@ -146,6 +160,7 @@ class Workers {
   void count_failure(Plugin& plugin, TimeNs now);
   void fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
   void on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, Effects& effects);
+  [[nodiscard]] bool on_operation(Worker& worker, WorkerEvent& event, Effects& effects);
   void on_finished(Plugin& plugin, Worker& worker, Finished finished, TimeNs now, Effects& effects);
   void pass_time(Plugin& plugin, TimeNs now, Effects& effects);
   void find_next_deadline() noexcept;

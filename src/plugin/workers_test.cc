@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
+
+#include "plugin/output_memory.h"
 
 namespace offpath::plugin {
 namespace {
@@ -99,11 +102,17 @@ class Play {
   std::vector<WorkerNumber> started, killed;
   std::vector<std::pair<WorkerNumber, CallNumber>> sent, cancelled;
   std::map<CallNumber, Outcome> replies;
+  std::vector<Operation> operations;
+  std::vector<TakenEffect> taken;
+  std::vector<AnswerEffect> answers;
   std::shared_ptr<CallReport> report = std::make_shared<CallReport>();
 
  private:
   void take() {
     for (Effect& effect : effects) {
+      if (auto* ask = std::get_if<AskEffect>(&effect)) operations.push_back(std::move(ask->operation));
+      if (auto* read = std::get_if<TakenEffect>(&effect)) taken.push_back(*read);
+      if (auto* answer = std::get_if<AnswerEffect>(&effect)) answers.push_back(std::move(*answer));
       if (auto* start = std::get_if<StartEffect>(&effect)) started.push_back(start->worker);
       if (auto* send = std::get_if<SendEffect>(&effect)) sent.emplace_back(send->worker, send->number);
       if (auto* stop = std::get_if<CancelEffect>(&effect)) cancelled.emplace_back(stop->worker, stop->number);
@@ -222,6 +231,65 @@ TEST(Workers, AnOutputInRoomThereIsNotEndsItsWorker) {
   play.event(1, Finished{call, 0, "", std::move(outputs)});
   EXPECT_NE(play.error_of(call).find("in room there is not"), std::string::npos) << play.error_of(call);
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
+}
+
+TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
+  Play play({some_options()});
+  Call call;
+  call.plugin = "sums";
+  call.function = "sum";
+  call.session = 77;
+  const auto number = play.workers.call(std::move(call), play.now, play.effects);
+  ASSERT_TRUE(number);
+  play.cancel_nothing();
+  const WorkerNumber worker = play.started.at(0);
+  play.ready(worker);
+  SendNotice notice{*number, 1, 3, 4, 5, true, std::vector<std::byte>(5)};
+  play.event(worker, Sending{notice, {}});
+  play.event(worker, ReceiveNotice{*number, 2, 6, 7, 8});
+  play.event(worker, TakenNotice{*number, 2});
+  ASSERT_EQ(play.operations.size(), 2u);
+  EXPECT_EQ(play.operations[0].kind, Operation::Kind::send);
+  EXPECT_EQ(play.operations[0].session, 77u);
+  EXPECT_EQ(play.operations[0].lane, 3u);
+  EXPECT_EQ(play.operations[0].enclosed.size(), 5u);
+  EXPECT_EQ(play.operations[1].kind, Operation::Kind::receive);
+  EXPECT_EQ(play.operations[1].worker, worker);
+  EXPECT_EQ(play.operations[1].bytes, 8u);
+  // A tenth of the second that its plug-in's calls have is left to the function.
+  EXPECT_EQ(play.operations[1].deadline_ns, play.now + 900 * millisecond_ns);
+  ASSERT_EQ(play.taken.size(), 1u);
+  EXPECT_EQ(play.taken[0].operation, 2u);
+  // Once nobody waits for the call it is told so at once, and keeps its worker when it returns.
+  play.cancel(*number);
+  play.event(worker, ReceiveNotice{*number, 3, 6, 7, 8});
+  EXPECT_EQ(play.operations.size(), 2u);
+  ASSERT_EQ(play.answers.size(), 1u);
+  EXPECT_EQ(play.answers[0].operation, 3u);
+  EXPECT_EQ(play.answers[0].why.code, Error::cancelled);
+  play.finished(worker, *number, 1);
+  EXPECT_TRUE(play.killed.empty());
+  // Of a call that is over, or that is not its own, nothing is due.
+  play.event(worker, ReceiveNotice{*number, 4, 6, 7, 8});
+  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{worker});
+}
+
+TEST(Workers, AMessageInMemoryThatItsSenderCouldChangeIsNotTaken) {
+  std::vector<std::byte> packet;
+  encode(SendNotice{1, 1, 0, 0, 4096, false, {}}, packet);
+  const auto taken = [&](Fd memory) {
+    Packet given{packet, {}};
+    if (memory) given.descriptors.push_back(std::move(memory));
+    return accept_packet(std::move(given));
+  };
+  const std::vector<std::byte> bytes(4096);
+  EXPECT_TRUE(taken(*sealed_copy("test", bytes)));
+  EXPECT_FALSE(taken({}));
+  EXPECT_FALSE(taken(*sealed_copy("test", Bytes(bytes).first(4095))));
+  auto open = memory_file("test");
+  ASSERT_TRUE(open);
+  ASSERT_EQ(ftruncate(open->get(), 4096), 0);
+  EXPECT_FALSE(taken(std::move(*open)));
 }
 
 TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
@@ -470,7 +538,7 @@ TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
   Play play({some_options()});
   const CallNumber call = *play.call();
   play.event(1, Ready{7, "", {}});
-  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 2"));
+  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 3"));
 }
 
 TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {

@@ -21,7 +21,7 @@ void TaskService::on_request(ChannelNumber channel, const channel::Entry& reques
 
 Status TaskService::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::task_open: return open(channel, request, effects);
+    case EntryKind::task_open: return open(channel, request, now, effects);
     case EntryKind::task_run: return run(channel, request, now, effects);
     case EntryKind::task_wait: return wait(channel, request, effects);
     case EntryKind::task_cancel: return cancel(channel, request, now, effects);
@@ -36,12 +36,13 @@ Result<Session*> TaskService::own(ChannelNumber channel, std::uint64_t number) {
   return at->second.get();
 }
 
-Status TaskService::open(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+Status TaskService::open(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::TaskOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   Channel& program = channels_.at(channel);
   if (program.sessions >= limits_.sessions_max)
     return fail(Error::too_large, "this program has {} sessions of tasks, which is the limit", program.sessions);
+  if (!asked.team.empty()) OFP_TRY(messages_.open(next_session_, program.user, asked.team, asked.lane, asked.lanes, now, effects));
   ++program.sessions;
   auto session = std::make_unique<Session>();
   session->number = next_session_++;
@@ -141,6 +142,7 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
     else cancel_task(*task, "the end of its session", now, effects);
   }
   --channels_.at(channel).sessions;
+  messages_.close(asked.session, now, effects);
   sessions_.erase(asked.session);
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};

@@ -10,7 +10,7 @@ using mover::Effects;
 using mover::Service;
 
 TaskService::TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t)> room)
-    : limits_(limits), user_plugins_(limits.user_plugins), cache_(std::move(cache)), room_(std::move(room)) {}
+    : limits_(limits), user_plugins_(limits.user_plugins), cache_(std::move(cache)), room_(std::move(room)), messages_(limits.messages, cache_, room_) {}
 
 TaskService::~TaskService() = default;
 
@@ -34,6 +34,8 @@ void TaskService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& 
     tasks_.erase(task->number);
   }
   std::erase_if(transfers_, [&](const auto& each) { return each.second.channel == channel; });
+  for (const auto& [number, session] : sessions_)
+    if (session->channel == channel) messages_.close(number, now, effects);
   std::erase_if(sessions_, [&](const auto& each) { return each.second->channel == channel; });
   channels_.erase(channel);
   on_memory_freed(now, effects);

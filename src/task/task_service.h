@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "channel/ring.h"
+#include "task/lane_messages.h"
 #include "task/session.h"
 #include "task/user_plugins.h"
 
@@ -46,6 +47,7 @@ class TaskService {
     std::size_t side_by_side_max = 64;  // likewise, of a session without a lane
     std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
     UserPluginOptions user_plugins{};
+    LaneMessages::Limits messages{};
   };
   // `room` says whether so many bytes of memory may be taken.
   TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
@@ -66,6 +68,9 @@ class TaskService {
 
 
   [[nodiscard]] TaskCounters counters() const;
+  // What functions of its sessions send each other. Sessions are opened and closed here; everything else it is told by its owner.
+  [[nodiscard]] LaneMessages& messages() noexcept { return messages_; }
+  [[nodiscard]] const LaneMessages& messages() const noexcept { return messages_; }
 
  private:
   static constexpr std::size_t failed_max = 4096;  // tasks that are remembered for those that come after them
@@ -87,7 +92,7 @@ class TaskService {
     std::vector<MappedOutput> mapped{};
   };
   [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status run(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status wait(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
   [[nodiscard]] Status cancel(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
@@ -124,6 +129,7 @@ class TaskService {
   UserPlugins user_plugins_;
   std::shared_ptr<mover::BufferCache> cache_;
   std::function<bool(std::uint64_t)> room_;
+  LaneMessages messages_;
   std::map<mover::ChannelNumber, Channel> channels_;
   std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<std::uint64_t, Task*> tasks_;  // by number

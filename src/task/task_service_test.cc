@@ -104,6 +104,30 @@ class TaskServiceTest : public ::testing::Test {
   std::uint64_t ticket_ = 0;
 };
 
+TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
+  const auto claim = [this](mover::ChannelNumber channel) {
+    const wire::BufferRef lines{.region = segment, .generation = 0, .offset = 0, .length = 64};
+    post(EntryKind::task_open, wire::TaskOpen{1, 2, lines, {}, "job"}, channel);
+    const auto done = take<mover::ReplyEffect>();
+    return done ? std::get<wire::Done>(done->message).value : 0;
+  };
+  service_.on_channel_open(3, 1000);  // another program of the first one's user
+  const std::uint64_t session = claim(program);
+  EXPECT_NE(session, 0u);
+  EXPECT_NE(claim(stranger), 0u);  // another user's team
+  EXPECT_EQ(claim(3), 0u);
+  const auto refused = failed();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->failure.code, Error::exists);
+  EXPECT_NE(refused->failure.message.find("lane 1 of 2"), std::string::npos);
+  post(EntryKind::task_close, wire::TaskClose{session});
+  EXPECT_TRUE(take<mover::ReplyEffect>());
+  EXPECT_NE(claim(3), 0u);
+  service_.on_channel_closed(3, now_, effects_);
+  EXPECT_NE(claim(program), 0u);
+  EXPECT_EQ(service_.messages().counters().lanes, 2u);
+}
+
 TEST_F(TaskServiceTest, PullsRunsAndPushes) {
   const std::uint64_t session = open();
   const std::uint64_t ticket = post(EntryKind::task_run, task(session));

@@ -261,7 +261,7 @@ void fields(auto& way, Is<PeerQueryNext> auto& m) {
 
 void fields(auto& way, Is<PeerCancel> auto& m) {
   way.begins("cancellation of a member");
-  way.choice(m.what, PeerCancel::What::get, "what");
+  way.choice(m.what, PeerCancel::What::receive, "what");
   way(m.number);
 }
 
@@ -420,10 +420,13 @@ void fields(auto& way, Is<TaskOpen> auto& m) {
     way.text(plugin.name, name_bytes_max, "a plug-in's name");
     way.text(plugin.path, task_path_bytes_max, "a plug-in's path");
   });
+  way.text(m.team, name_bytes_max, "the team's name");
 }
 Status check(const TaskOpen& m) {
   if (m.lanes > task_lanes_max || (m.lane != task_any_lane && m.lane >= m.lanes))
     return fail(Error::invalid, "tasks: lane {} of {}", m.lane, m.lanes);
+  if (!m.team.empty() && (m.lane == task_any_lane || m.lanes == 0))
+    return fail(Error::invalid, "tasks: the session names team \"{}\" and no lane of it: lane and lanes say which it is", brief(m.team));
   if (m.plugins.size() > task_plugins_max) return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
   for (const TaskPlugin& plugin : m.plugins)
     if (plugin.name.empty() || !plugin.path.starts_with('/')) return fail(Error::invalid, "tasks: plug-in \"{}\" at \"{}\": a name and an absolute path", plugin.name, plugin.path);
@@ -491,6 +494,56 @@ void fields(auto& way, Is<TaskDone> auto& m) {
   way.begins("outcome of a task");
   way(m.worker, m.pulled_ns, m.queued_ns, m.ran_ns, m.pushed_ns, m.pulled_bytes);
   way.each(m.output_bytes, [&way](auto& bytes) { way(bytes); });
+}
+
+void fields(auto& way, Is<LaneTable> auto& m) {
+  way.begins("table of lanes");
+  way.each(m.entries, [&way](auto& entry) {
+    way(entry.user, entry.session, entry.lane, entry.lanes);
+    way.text(entry.team, name_bytes_max, "a team's name");
+  });
+}
+Status check(const LaneTable& m) {
+  if (m.entries.size() > lane_table_max) return fail(Error::too_large, "a table of {} lanes, at most {}", m.entries.size(), lane_table_max);
+  for (const LaneEntry& entry : m.entries)
+    if (entry.team.empty() || entry.lane >= entry.lanes || entry.lanes > task_lanes_max)
+      return fail(Error::protocol, "a table has lane {} of {} of team \"{}\"", entry.lane, entry.lanes, brief(entry.team));
+  return {};
+}
+
+void fields(auto& way, Is<PeerLanes> auto& m) {
+  way.begins("lanes of a member");
+  way(m.process, m.version);
+  object_at(way, m.table);
+  way.text(m.sender, name_bytes_max, "the sender");
+}
+Status check(const PeerLanes& m) {
+  if (m.table.length > lane_table_bytes_max) return fail(Error::too_large, "a table of lanes of {} bytes, at most {}", m.table.length, lane_table_bytes_max);
+  return {};
+}
+
+void fields(auto& way, Is<PeerReceive> auto& m) {
+  way.begins("receive of a member");
+  way(m.user, m.session, m.number, m.room, m.got, m.lanes, m.from, m.to, m.tag);
+  way.text(m.reader, name_bytes_max, "the reader");
+  way.text(m.team, name_bytes_max, "the team's name");
+}
+Status check(const PeerReceive& m) {
+  if (m.from >= m.lanes || m.to >= m.lanes) return fail(Error::protocol, "receive of a member: from lane {} to {} of {}", m.from, m.to, m.lanes);
+  return {};
+}
+
+void fields(auto& way, Is<PeerMessage> auto& m) {
+  way.begins("message of a member");
+  way(m.number, m.message, m.length, m.offer);
+  object_at(way, m.object);
+  way.bytes(m.bytes);
+}
+Status check(const PeerMessage& m) {
+  const bool lies_there = m.offer != 0 || m.object.length == m.length;
+  if (m.length > message_bytes_max || m.bytes.size() > message_enclosed_max || (m.bytes.empty() ? !lies_there : m.bytes.size() != m.length))
+    return fail(Error::protocol, "message of a member: {} bytes, {} of them enclosed, {} where they lie", m.length, m.bytes.size(), m.object.length);
+  return {};
 }
 
 void fields(auto& way, Is<TcpOpen> auto& m) {

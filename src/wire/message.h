@@ -69,6 +69,9 @@ enum class EntryKind : std::uint8_t {
   task_wait = 66,
   task_cancel = 67,
   task_close = 68,
+  peer_lanes = 69,
+  peer_receive = 70,
+  peer_message = 71,
   tcp_open = 72,
   tcp_close = 73,
 };
@@ -326,10 +329,10 @@ struct PeerQueryNext {
   std::string_view reader;
 };
 
-// What was asked on the same channel is not wanted any more: a query's part by its number, a computation or a get by its delivery. What
+// What was asked on the same channel is not wanted any more: a query's part or a receive by its number, a computation or a get by its delivery. What
 // waits for an answer gets a failure. Answered by Done, also if there is nothing of that number.
 struct PeerCancel {
-  enum class What : std::uint8_t { query, computation, get } what;
+  enum class What : std::uint8_t { query, computation, get, receive } what;
   std::uint64_t number;
 };
 
@@ -477,6 +480,42 @@ struct PeerExchange {
 inline constexpr std::uint64_t exchange_enclosed_max = 4096;
 inline constexpr std::uint64_t exchange_part_max = 1 << 20;
 
+// Agent to agent: which lanes of which teams of programs the asking one has, all of them, as a LaneTable that lies there. Done when it has
+// been read.
+struct PeerLanes {
+  std::uint64_t process;  // of the sender: another one has other sessions
+  std::uint64_t version;  // of its table: grows
+  BufferRef table;
+  std::string_view sender;
+};
+
+// Agent to agent: lane `to`, of the asking one, wants the next message that lane `from`, of the one asked, has sent it under `tag`; as soon as
+// there is one. That comes by a PeerMessage with `number`. Done: 0, it was taken; otherwise it has so many bytes, and stays, for there is
+// room for fewer. A failure: it stays, where there is any.
+struct PeerReceive {
+  std::uint64_t user;
+  std::uint64_t session;  // of lane `from`
+  std::uint64_t number;
+  std::uint64_t room;
+  std::uint64_t got;  // what was taken before of these, up to this message: that its answer has come nobody knows
+  std::uint32_t lanes, from, to, tag;
+  std::string_view reader;  // the asking member
+  std::string_view team;
+};
+
+// The answer to a PeerReceive, in the other direction. Enclosed, in a descriptor, or to be pulled. Done when it was taken; not_found: nobody
+// waits for it any more.
+struct PeerMessage {
+  std::uint64_t number;
+  std::uint64_t message;  // of the sender's session
+  std::uint64_t length;
+  std::uint64_t offer;    // as of PeerPut
+  BufferRef object;
+  Bytes bytes;            // enclosed
+};
+inline constexpr std::uint64_t message_enclosed_max = 4096;
+inline constexpr std::uint64_t message_bytes_max = 256ull << 20;  // of one message between lanes
+
 struct PeerDefine {
   std::uint64_t user;  // whose pool it is
   std::string_view pool;
@@ -502,6 +541,20 @@ struct MemberTable {
 inline constexpr std::uint32_t members_max = 1024;  // of one table
 inline constexpr std::uint64_t member_table_bytes_max = 1 << 20;
 static_assert(members_max * (25 + 3 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+
+// The lanes that sessions of an agent's programs have claimed.
+struct LaneEntry {
+  std::uint64_t user;
+  std::uint64_t session;
+  std::uint32_t lane, lanes;
+  std::string_view team;
+};
+struct LaneTable {
+  std::vector<LaneEntry> entries;
+};
+inline constexpr std::size_t lane_table_max = 6000;
+inline constexpr std::uint64_t lane_table_bytes_max = 2 << 20;  // what a request may name as its body (group::Reach)
+static_assert(lane_table_max * (24 + 2 + name_bytes_max) + 64 <= lane_table_bytes_max);
 
 // ---- replies
 
@@ -574,6 +627,7 @@ struct TaskOpen {
   std::uint32_t lanes;
   BufferRef lines;      // in a segment
   std::vector<TaskPlugin> plugins{};
+  std::string_view team{};  // whose lanes send each other messages; empty: none
 };
 
 // An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if it is
@@ -661,6 +715,7 @@ inline constexpr std::uint64_t short_keys_bytes = 1024;
   X(GaugesOpen) X(GaugesClose) \
   X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) X(PeerExchange) \
   X(TaskOpen) X(TaskRun) X(TaskWait) X(TaskCancel) X(TaskClose) X(TaskDone) \
+  X(PeerLanes) X(PeerReceive) X(PeerMessage) X(LaneTable) \
   X(TcpOpen) X(TcpClose)
 #define X(Message)                                              \
   void encode(const Message& message, std::vector<std::byte>& to); \

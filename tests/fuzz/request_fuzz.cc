@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       word(memory + line * 8).store(load<std::uint64_t>(payload.data() + 1));
       agent.run_for(10 * microsecond_ns);
     } else if (kind % 8 == 6 && kind > 15) {
-      post(static_cast<std::uint8_t>(static_cast<unsigned>(wire::EntryKind::task_open) + kind / 8 % 5), payload);
+      post(static_cast<std::uint8_t>(static_cast<unsigned>(wire::EntryKind::task_open) + kind / 8 % 8), payload);
     } else {
       const bool outside = (kind & 0x40) != 0;
       post(kind > 15 ? kind % 16 : kind, payload, outside, outside && (kind & 0x80) != 0 ? 1u << (length % 32) : 0);

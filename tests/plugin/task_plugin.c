@@ -1,8 +1,10 @@
 /* Functions for tests of tasks. */
 #include <offpath/plugin.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,10 +89,109 @@ static int32_t complain(ofp_context *context) {
   return 3;
 }
 
+/* Messages by a script: what to send and to receive, one after the other. A message's bytes follow from its seed. */
+typedef struct step {
+  uint32_t kind; /* 0: send, 1: receive, 2: wait `bytes` nanoseconds, 3: end this process */
+  uint32_t lane, tag, zero;
+  uint64_t bytes; /* of a message; of a receive: room */
+  uint64_t seed;
+} step;
+
+typedef struct outcome {
+  int32_t code;
+  int32_t differs; /* what was received is not of this seed */
+  uint64_t bytes;
+} outcome;
+
+static void fill(unsigned char *to, uint64_t bytes, uint64_t seed) {
+  uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (uint64_t i = 0; i < bytes; i += 8) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    memcpy(to + i, &state, bytes - i < 8 ? bytes - i : 8);
+  }
+}
+
+static int receive_one(ofp_context *context, const step *each, outcome *out) {
+  unsigned char *got = malloc(2 * each->bytes + 2);
+  if (got == NULL) return 0;
+  out->code = context->receive(context, each->lane, each->tag, got, each->bytes, &out->bytes);
+  if (out->code == OFP_MESSAGE_OK) {
+    unsigned char *expected = got + each->bytes + 1;
+    fill(expected, out->bytes, each->seed);
+    out->differs = memcmp(got, expected, out->bytes) != 0;
+  }
+  free(got);
+  return 1;
+}
+
+/* The outcomes of all steps, as "out". */
+static int32_t messages(ofp_context *context) {
+  const step *script = context->arguments;
+  const uint64_t steps = context->arguments_bytes / sizeof *script;
+  outcome *out = context->output(context, "out", steps * sizeof *out, 0);
+  if (out == NULL) return 1;
+  if (!OFP_HAS(context, receive)) return 2;
+  for (uint64_t i = 0; i < steps; ++i) {
+    const step *each = &script[i];
+    if (each->kind == 0) {
+      unsigned char *message = malloc(each->bytes + 1);
+      if (message == NULL) return 3;
+      fill(message, each->bytes, each->seed);
+      out[i].code = context->send(context, each->lane, each->tag, message, each->bytes);
+      memset(message, 0, each->bytes); /* what was sent is a copy */
+      free(message);
+    } else if (each->kind == 1) {
+      if (!receive_one(context, each, &out[i])) return 3;
+    } else if (each->kind == 2) {
+      const struct timespec length = {(time_t)(each->bytes / 1000000000u), (long)(each->bytes % 1000000000u)};
+      nanosleep(&length, NULL);
+    } else {
+      raise(SIGKILL);
+    }
+  }
+  return 0;
+}
+
+struct threaded {
+  ofp_context *context;
+  const step *each;
+  outcome *out;
+};
+
+static void *receive_in_thread(void *given) {
+  struct threaded *mine = given;
+  if (!receive_one(mine->context, mine->each, mine->out)) mine->out->code = -1;
+  return NULL;
+}
+
+/* All receives of a script at once, each by a thread of its own. */
+static int32_t threads(ofp_context *context) {
+  const step *script = context->arguments;
+  const uint64_t steps = context->arguments_bytes / sizeof *script;
+  outcome *out = context->output(context, "out", steps * sizeof *out, 0);
+  if (out == NULL || steps > 32) return 1;
+  pthread_t all[32];
+  struct threaded given[32];
+  for (uint64_t i = 0; i < steps; ++i) {
+    given[i] = (struct threaded){context, &script[i], &out[i]};
+    if (pthread_create(&all[i], NULL, receive_in_thread, &given[i]) != 0) return 2;
+  }
+  for (uint64_t i = 0; i < steps; ++i) pthread_join(all[i], NULL);
+  return 0;
+}
+
+/* Receives from a lane that the argument names, and fails as that does. */
+static int32_t must_receive(ofp_context *context) {
+  uint32_t lane;
+  memcpy(&lane, context->arguments, sizeof lane);
+  return context->receive(context, lane, 0, NULL, 0, NULL);
+}
+
 static const ofp_function functions[] = {
     {"axpy", axpy, "z = a x + y"},       {"join", join, "inputs, one behind the other"}, {"count", count, "calls of this worker"},
     {"nap", nap, "waits"},               {"nothing", nothing, "returns"},                {"crash", crash, "ends its worker"},
     {"complain", complain, "fails"},     {"whoami", whoami, "user of this worker"},
+    {"messages", messages, "a script"},  {"threads", threads, "receives at once"},       {"must_receive", must_receive, "fails as it does"},
 };
 static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "task_test", sizeof functions / sizeof functions[0], functions};
 OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void) { return &plugin; }

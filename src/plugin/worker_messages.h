@@ -1,0 +1,44 @@
+// Messages between lanes as a worker's functions send and receive them: each is an operation that the agent answers. The agent knows who
+// waits for what, until when, and which lanes are gone; a worker asks, and waits for its answer.
+//
+// Several threads of a function may have operations at a time. One of those that wait reads the socket for all of them.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "plugin/packet_socket.h"
+
+namespace offpath::plugin {
+
+class WorkerMessages {
+ public:
+  WorkerMessages(int socket, PacketReader& reader) : socket_(socket), reader_(reader) {}
+
+  void begin(CallNumber call);  // its operations are those that follow
+  [[nodiscard]] Status send(std::uint32_t lane, std::uint32_t tag, Bytes message);
+  // `bytes`: of the message, also with Error::too_large, where it is left for a receive with more room.
+  [[nodiscard]] Status receive(std::uint32_t lane, std::uint32_t tag, MutableBytes into, std::uint64_t& bytes);
+
+ private:
+  struct Answer {
+    bool here = false;
+    AnswerPacket packet{};
+    Fd memory{};
+  };
+  [[nodiscard]] OperationNumber enter(Answer& answer);
+  [[nodiscard]] Status wait(OperationNumber operation, Answer& answer);
+  void read();  // one packet, for whoever it is
+
+  int socket_;
+  PacketReader& reader_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reading_ = false, broken_ = false;
+  CallNumber call_ = 0;
+  OperationNumber next_ = 1;
+  std::map<OperationNumber, Answer*> waiting_;
+};
+
+}  // namespace offpath::plugin

@@ -1,0 +1,228 @@
+// Messages between functions that run for different lanes of one team, wherever in the group their agents are. A state machine as the
+// other services; it knows no process.
+//
+//   send     --> with the sender's lane, on its agent (bounded; waits for room) --> until it is received, or the sender's session ends
+//   receive  --> waits for its lane; what that has sent here, or a PeerReceive to its agent, which answers by a PeerMessage: the receiver
+//                pulls what is not small. So bytes cross when somebody has room for them, and memory is the sender's until then
+//
+// A team is sessions of one user that name it with the same number of lanes; who has which is what agents tell each other (PeerLanes). Of
+// two sessions that have claimed a lane on two agents at once, that of the agent whose name comes first has it; the other's operations fail.
+//
+// A message that a member has answered for is gone from here; where its answer was lost, the receiver says what it got with its next
+// PeerReceive, so that nothing is received twice.
+#pragma once
+
+#include <compare>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "channel/ring.h"
+#include "group/reach.h"
+#include "mover/effects.h"
+#include "plugin/call.h"
+
+namespace offpath::task {
+
+struct MessageCounters {
+  std::uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
+  std::uint64_t from_members = 0;  // of the received
+  std::uint64_t failed = 0;        // operations
+  std::uint64_t lanes = 0, held = 0, held_bytes = 0;  // now
+  TimeNs sending_ns = 0, receiving_ns = 0;            // that functions waited
+};
+
+class LaneMessages {
+ public:
+  struct Limits {
+    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // that one lane has sent and nobody has received
+    std::uint64_t bytes_max = 1ull << 30;                    // that all have
+    std::uint64_t lane_bytes_min = 1ull << 20;               // so much a lane always may: nobody waits for another team
+    std::size_t lane_messages_max = 16384;
+    std::size_t descriptors_max = 4096, lane_descriptors_min = 32;  // likewise, of messages that lie in one
+    std::size_t lane_operations_max = 1024;
+  };
+  // `room` says whether so many bytes of memory may be taken.
+  LaneMessages(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
+
+  void set_self(std::string name, std::uint64_t process);
+  void set_take_offer(std::function<Fd(mover::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
+
+  // A session's lane of a team. Error::exists: it is another session's.
+  [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane, std::uint32_t lanes, TimeNs now,
+                            mover::Effects& effects);
+  void close(std::uint64_t session, TimeNs now, mover::Effects& effects);  // also of one without a team
+
+  void on_operation(plugin::Operation operation, TimeNs now, mover::Effects& effects);
+  void on_taken(plugin::CallNumber call, plugin::OperationNumber operation) { reading_.erase({call, operation}); }
+  void on_call_ended(plugin::CallNumber call, TimeNs now, mover::Effects& effects);
+
+  // ---- the group
+  void on_peer_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  void on_descriptor(TimeNs now, mover::Effects& effects);  // one was offered
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
+  void on_answer(std::uint64_t token, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
+  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
+  // All that live, this one included; `anew`: of that name there was this process before.
+  void on_members(const std::vector<std::string>& alive, const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
+                  mover::Effects& effects);
+
+  void on_time(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
+  [[nodiscard]] MessageCounters counters() const;
+
+ private:
+  struct Team {
+    uid_t user = 0;
+    std::uint32_t lanes = 0;
+    std::string name;
+    auto operator<=>(const Team&) const = default;
+  };
+  struct Message {
+    std::uint64_t number = 0, bytes = 0;
+    std::vector<std::byte> enclosed{};
+    std::shared_ptr<const Fd> memory{};
+    bool going = false;  // to a member
+    bool taken = false;  // that member says so; only its answer is missing
+  };
+  using Slot = std::pair<std::uint32_t, std::uint32_t>;  // the other lane, tag
+  using Sent = std::map<Slot, std::deque<Message>>;  // no queue is empty
+  struct Pending {
+    plugin::Operation operation;
+    TimeNs since = 0;
+    std::uint64_t asked = 0;  // of a member
+    TimeNs ask_at = 0;
+  };
+  struct Want {  // of a member
+    mover::ChannelNumber channel;
+    std::uint64_t ticket, number, room;
+    std::string reader;
+  };
+  struct Lane {
+    std::uint64_t session = 0;
+    Team team;
+    std::uint32_t lane = 0;
+    Sent sent{};
+    std::uint64_t bytes = 0, messages = 0, descriptors = 0, next_message = 1;
+    std::list<Pending> sends{}, receives{};  // that wait
+    std::map<Slot, std::deque<Want>> wants{};
+    std::set<std::uint32_t> gone{};  // lanes that have ended since this one is here
+  };
+  struct Asked {
+    std::uint64_t session;       // of the lane that receives
+    plugin::CallNumber call;
+    plugin::OperationNumber operation;
+    std::string member;
+    std::uint64_t from_session;  // there
+    std::uint32_t tag = 0;
+    std::uint64_t got = 0;       // that was said with it
+    std::uint64_t taken = 0;     // the message that has come
+    bool answered = false;       // not again: only what is being pulled is waited for
+    // What is coming:
+    mover::ChannelNumber channel = 0;
+    std::uint64_t ticket = 0, message = 0, length = 0, offer = 0;
+    TimeNs offer_until = never;
+    std::vector<std::byte> small{};
+    std::shared_ptr<mover::Buffer> buffer{};
+  };
+  struct Delivery {
+    std::uint64_t session;
+    Slot slot;
+    std::uint64_t message;
+    mover::ChannelNumber channel;
+    std::uint64_t ticket;
+  };
+  using Claims = std::map<Team, std::map<std::uint32_t, std::uint64_t>>;  // sessions by lane
+  struct Member {
+    std::uint64_t process = 0, version = 0;
+    Claims claims{};
+    // The newest message that a session here has taken from one there under a tag, while that may believe that nobody has.
+    std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>, std::uint64_t> taken{};
+    std::uint64_t told = 0;  // which version of this agent's table
+    std::uint64_t telling = 0;
+    TimeNs tell_at = 0;
+  };
+  struct TableComing {
+    mover::ChannelNumber channel;
+    std::uint64_t ticket, process, version;
+    std::string sender;
+    std::vector<std::byte> bytes;
+  };
+  struct Place {
+    Lane* here = nullptr;  // or
+    const std::string* member = nullptr;
+    std::uint64_t session = 0;
+  };
+
+  [[nodiscard]] Place locate(const Team& team, std::uint32_t lane);
+  [[nodiscard]] Lane* find(std::uint64_t session);
+  [[nodiscard]] Lane* find(const Team& team, std::uint32_t lane);
+  [[nodiscard]] static Pending* find(Lane& lane, plugin::CallNumber call, plugin::OperationNumber operation);
+  [[nodiscard]] Status check(Lane& lane, const plugin::Operation& operation);
+  [[nodiscard]] bool has_room(const Lane& lane, const plugin::Operation& operation) const noexcept;
+  void touch(const Lane& lane) { dirty_.insert(lane.session); }
+  void touch(const Team& team);
+  void appear(const Team& team, std::uint32_t lane);
+  void vanish(const Team& team, std::uint32_t lane);
+  void forget(Member& member);
+  void take_table(Member& member, const wire::LaneTable& table);
+
+  // lane_messages.cc
+  void settle(TimeNs now, mover::Effects& effects);
+  void admit(Lane& lane, TimeNs now, mover::Effects& effects);
+  void keep(Lane& lane, plugin::Operation& operation);
+  void drop(Lane& lane, Sent::iterator queue, std::deque<Message>::iterator message);
+  [[nodiscard]] bool receive(Lane& lane, Pending& pending, TimeNs now, mover::Effects& effects);
+  void answer(const Pending& pending, plugin::OperationAnswer answer, TimeNs now, mover::Effects& effects);
+  void end_late(TimeNs now, mover::Effects& effects);
+  void find_next_deadline() noexcept;
+
+  // lane_members.cc
+  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_table(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  [[nodiscard]] Status serve_message(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  void serve_cancel(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
+  void serve_wants(Lane& lane, TimeNs now, mover::Effects& effects);
+  void deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now, mover::Effects& effects);
+  void ask(Lane& lane, Pending& pending, const Place& place, mover::Effects& effects);
+  void cancel(Pending& pending, mover::Effects& effects);
+  [[nodiscard]] Status begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now, mover::Effects& effects);
+  void arrived(std::uint64_t number, Asked& asked, plugin::OperationAnswer given, TimeNs now, mover::Effects& effects);
+  void refuse_arrival(Asked& asked, Failure why, mover::Effects& effects);
+  void close_ask(std::uint64_t number, bool certain, TimeNs now);
+  void end_ask(std::uint64_t number, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
+  void end_delivery(const Delivery& delivery, const Status& outcome, mover::Effects& effects);
+  void tell(TimeNs now, mover::Effects& effects);
+
+  Limits limits_;
+  std::shared_ptr<mover::BufferCache> cache_;
+  std::function<bool(std::uint64_t)> room_;
+  std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
+  std::string self_;
+  std::uint64_t process_ = 0, version_ = 0;  // of the own table
+  std::map<std::uint64_t, Lane> lanes_;      // by session
+  Claims own_;
+  std::map<std::string, Member> members_;
+  std::map<std::uint64_t, Asked> asked_;
+  std::map<std::uint64_t, Delivery> deliveries_;
+  std::map<std::uint64_t, TableComing> tables_;
+  std::map<std::uint64_t, std::string> telling_;
+  std::map<std::pair<plugin::CallNumber, plugin::OperationNumber>, std::shared_ptr<const void>> reading_;
+  std::set<std::uint64_t> dirty_;  // sessions
+  std::uint64_t next_number_ = 1;
+  TimeNs next_deadline_ = never;
+  std::uint64_t bytes_ = 0, descriptors_ = 0;  // of messages that lanes have sent
+  MessageCounters counters_;
+};
+
+}  // namespace offpath::task
