@@ -46,6 +46,6 @@ def test_a_test_that_is_not_there_is_noticed() -> None:
     assert not exists("nothing_fuzz")
 
 
-def test_error_codes_are_those_of_the_header() -> None:
-    header = (ROOT / "include/offpath/offpath.h").read_text()
-    assert [code for code in set(re.findall(r"`(OFP_\w+)`", TABLE)) if not re.search(rf"\b{code}\b", header)] == []
+def test_error_codes_are_those_of_the_headers() -> None:
+    headers = "".join((ROOT / "include/offpath" / name).read_text() for name in ("offpath.h", "plugin.h"))
+    assert [code for code in set(re.findall(r"`(OFP_\w+)`", TABLE)) if not re.search(rf"\b{code}\b", headers)] == []
