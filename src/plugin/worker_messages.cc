@@ -34,6 +34,12 @@ OperationNumber WorkerMessages::enter(Answer& answer) {
   return next_++;
 }
 
+void WorkerMessages::leave(OperationNumber operation) {
+  const std::lock_guard lock(mutex_);
+  waiting_.erase(operation);
+  changed_.notify_all();
+}
+
 void WorkerMessages::read() {
   auto packet = reader_.receive(socket_, Wait::yes);
   auto message = packet && *packet ? decode_from_agent((*packet)->bytes) : Result<FromAgent>(fail(Error::peer_lost, "the agent is gone"));
@@ -87,8 +93,7 @@ Status WorkerMessages::send(std::uint32_t lane, std::uint32_t tag, Bytes message
   notice.operation = enter(answer);
   notice.call = call_;
   if (Status sent = send_packet(socket_, notice, memory, Wait::yes); !sent) {
-    const std::lock_guard lock(mutex_);
-    waiting_.erase(notice.operation);
+    leave(notice.operation);
     return sent;
   }
   return wait(notice.operation, answer);
@@ -98,8 +103,7 @@ Status WorkerMessages::receive(std::uint32_t lane, std::uint32_t tag, MutableByt
   Answer answer;
   const OperationNumber operation = enter(answer);
   if (Status sent = send_packet(socket_, ReceiveNotice{call_, operation, lane, tag, into.size()}, {}, Wait::yes); !sent) {
-    const std::lock_guard lock(mutex_);
-    waiting_.erase(operation);
+    leave(operation);
     return sent;
   }
   Status outcome = wait(operation, answer);

@@ -28,6 +28,7 @@ class WorkerMessages {
     Fd memory{};
   };
   [[nodiscard]] OperationNumber enter(Answer& answer);
+  void leave(OperationNumber operation);  // it was not asked
   [[nodiscard]] Status wait(OperationNumber operation, Answer& answer);
   void read();  // one packet, for whoever it is
 
