@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from offpath.bench import app
 from offpath.bench.move import CLAIMS
+from offpath.bench.network_pair import missing as missing_namespaces
 from offpath.bench.programs import ProgramError, find_program
 from offpath.bench.report import Report
 from typer.testing import CliRunner
@@ -17,14 +18,15 @@ LEFT_OUT = {"move.ipc_page_vs_host_serialised_16col (from 4 MiB)", "move.host_cp
 NEED_UCX = {"move.columns_vs_ucx (16 x 4 KiB)", "move.columns_vs_ucx (16 x 64 KiB)"}
 
 
-def run_quick(command: str, out: Path, *programs: str) -> Report:
+def run_quick(command: str, out: Path, *programs: str, figures: bool = True) -> Report:
     try:
         for program in programs:
             find_program(program)
     except ProgramError as error:
         pytest.skip(str(error))
     json_path = out / "report.json"
-    result = CliRunner().invoke(app, [command, "--quick", "--out", str(out), "--json", str(json_path)])
+    words = [command, "--quick", *(["--out", str(out)] if figures else []), "--json", str(json_path)]
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     report = Report.parse(json_path.read_text(encoding="utf-8"))
     assert report.commit == (commit_now() or report.commit or "something")
@@ -91,3 +93,20 @@ def test_sift(tmp_path: Path):
     assert {path.name for path in tmp_path.glob("*.png")} == {
         "fig6_injection.png", "fig7_splits.png", "fig8_first_stage.png", "fig9_impulse.png"
     }  # fmt: skip
+
+
+@pytest.mark.skipif(missing_namespaces() is not None, reason=missing_namespaces() or "")
+def test_tcp(tmp_path: Path):
+    report = run_quick("tcp", tmp_path, "offpath-agent", "bench_tcp", "bench_tcp_server", figures=False)
+    left_out = {claim.claim for claim in report.claims if (claim.why or "").startswith("left out: there is no redis")}
+    assert all(name.startswith("tcp.redis") for name in left_out)
+    measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.claim not in left_out}
+    assert measured >= {
+        "tcp.echo_us_p50_vs_kernel", "tcp.host_cpu_per_request_vs_kernel", "tcp.stream_gbps_vs_kernel",
+        "tcp.stream_host_cpu_vs_kernel", "tcp.connections", "tcp.echo_sparse", "tcp.post_ns", "tcp.idle_flows",
+        "tcp.flow_bytes",
+    }  # fmt: skip
+    for claim in report.claims:
+        assert claim.claim in left_out or (claim.value is not None and claim.why is None), (claim.claim, claim.why)
+        if claim.peer is not None and claim.claim not in left_out:
+            assert claim.peer_value > 0 and claim.ratio > 0 and claim.pairs >= 3, claim.claim

@@ -19,6 +19,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
 
 LINKS = ("local", "tcp", "verbs")
+TCP_PARTS = ("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis")
 MD_PARTS = ("rates", "memory", "gains", "auto", "model", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
@@ -174,3 +175,20 @@ def task_command(json_path: JsonOption = None, check: CheckOption = False, quick
     from . import task
 
     finish(task.run(quick, make_console()), json_path, check)
+
+
+@app.command("tcp")
+def tcp_command(
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help=f"Which: {', '.join(TCP_PARTS)}; all of them.")
+    ] = None,
+) -> None:
+    """TCP on the agent beside the kernel's: echoes, processor time of the host, streams, connections, redis."""
+    from . import tcp
+
+    if unknown := [each for each in part or () if each not in TCP_PARTS]:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(TCP_PARTS)}", param_hint="--part")
+    finish(tcp.run(quick, part or list(TCP_PARTS), make_console()), json_path, check)

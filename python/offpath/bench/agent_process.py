@@ -37,14 +37,15 @@ class AgentProcess:
     @staticmethod
     @contextmanager
     def start(core: int, cache: bool = True, tcp: bool = False, others: tuple[str, ...] = (),
-              configuration: Path | None = None) -> Iterator[AgentProcess]:  # fmt: skip
+              configuration: Path | None = None, launcher: tuple[str, ...] = ()) -> Iterator[AgentProcess]:  # fmt: skip
         """Starts an agent on ``core``, without its buffer cache if ``cache`` is false, with ``others`` (KEY=VALUE) set
-        too, and with what a file says. Raises AgentUnavailableError.
+        too, with what a file says, and behind the words of ``launcher``, which becomes the agent. Raises
+        AgentUnavailableError.
         """
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
             key_file = write_key(place) if tcp else None
-            process = launch(place, core, [*settings(place, key_file, cache), *others], configuration)
+            process = launch(place, core, [*settings(place, key_file, cache), *others], configuration, launcher)
             try:
                 addresses = wait_until_ready(process, place / "agent.log")
                 tcp_address = next((address for address in addresses if address.startswith("tcp:")), "")
@@ -70,7 +71,8 @@ def write_key(place: Path) -> Path:
     return path
 
 
-def launch(place: Path, core: int, chosen: list[str], configuration: Path | None = None) -> subprocess.Popen:
+def launch(place: Path, core: int, chosen: list[str], configuration: Path | None = None,
+           launcher: tuple[str, ...] = ()) -> subprocess.Popen:  # fmt: skip
     """Starts the process; it may not listen yet."""
     try:
         program = find_program("offpath-agent")
@@ -86,8 +88,9 @@ def launch(place: Path, core: int, chosen: list[str], configuration: Path | None
         arguments += ["--config", str(configuration)]
     with open(place / "agent.log", "wb") as log:
         return subprocess.Popen(
-            [str(program), "--ready", *arguments], stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=prepare
-        )
+            [*launcher, str(program), "--ready", *arguments],
+            stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=prepare,
+        )  # fmt: skip
 
 
 def wait_until_ready(process: subprocess.Popen, log: Path) -> list[str]:

@@ -1,0 +1,183 @@
+"""``offpath bench tcp``: TCP on the agent beside the kernel's own.
+
+One unmodified server (``bench_tcp_server``, redis) runs twice in one network namespace: over ``offpath sockets``, and
+in the kernel. The client (``bench_tcp``, redis-benchmark) is the kernel's in another, over a pair of devices each.
+"""
+
+from __future__ import annotations
+
+import select
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from .agent_process import AgentProcess, AgentUnavailableError
+from .network_pair import AGENT_ADDRESS, PEER_SERVER_ADDRESS, NetworkPair, missing, network_pair
+from .pool import median_interval
+from .programs import ProgramError, default_cores, find_program, run_program
+from .report import Claim, Report
+from .sampling import cpu_seconds, on_core
+
+PORT = 7000
+REDIS_PORT = 6379
+CLAIMS = [
+    ("tcp.echo_us_p50_vs_kernel (64 B)", "us", ">= 0.5"),
+    ("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy)", "us", ">= 2.86"),
+    ("tcp.stream_gbps_vs_kernel (to the server)", "Gb/s", ">= 0.5"),
+    ("tcp.stream_gbps_vs_kernel (from the server)", "Gb/s", ">= 0.5"),
+]
+REDIS_TARGET = 1.5
+REDIS_CLAIMS = [
+    (f"tcp.redis_per_cpu_vs_kernel ({name})", "k/CPU s", f">= {REDIS_TARGET:g}") for name in ("SET 64 B", "GET 64 B")
+]
+START_SECONDS_MAX = 20.0
+
+
+def sockets_command(agent: AgentProcess) -> list[str]:
+    """What stands before a program that is to be offloaded."""
+    return [sys.executable, "-m", "offpath", "sockets", "--agent", agent.address, "--"]
+
+
+@contextmanager
+def server(command: list[str], core: int) -> Iterator[subprocess.Popen]:
+    """A server on ``core`` once it has said that it listens."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=on_core(core))
+    try:
+        readable, _, _ = select.select([process.stdout], [], [], START_SECONDS_MAX)
+        if not readable or process.stdout.readline() != "listening\n":
+            raise ProgramError(f"{' '.join(command)} does not listen")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, parts: list[str], quick: bool,
+                     console: Console) -> None:  # fmt: skip
+    host_core, agent_core = default_cores()
+    program = [str(find_program("bench_tcp_server")), str(PORT)]
+    with (
+        server(pair.near_command(*sockets_command(agent), *program), host_core) as offloaded,
+        server(pair.near_command(*program[:1], str(PORT + 100)), host_core) as kernel,
+    ):
+        arguments = [
+            "--offloaded", f"{AGENT_ADDRESS}:{PORT}:{offloaded.pid}",
+            "--kernel", f"{PEER_SERVER_ADDRESS}:{PORT + 100}:{kernel.pid}",
+            "--agent-pid", str(agent.process.pid), "--host-core", str(host_core), "--agent-core", str(agent_core),
+            *(["--quick"] if quick else []),
+        ]  # fmt: skip
+        for part in parts:
+            with console.status(f"tcp: {part}"):
+                report.absorb(run_program("bench_tcp", [*arguments, "--part", part], launcher=pair.far_command()))
+
+
+def run(quick: bool, parts: list[str], console: Console) -> Report:
+    """Measures and prints the table. Returns the report."""
+    report = Report("tcp", commit="", machine="")
+    if (why := missing()) is not None:
+        report.add_unmeasured(CLAIMS, why)
+        report.print(console)
+        return report
+    try:
+        with network_pair(with_peer=True) as pair:
+            others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24")
+            with AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command())) as agent:
+                programs = [part for part in parts if part != "redis"]
+                if programs:
+                    measure_programs(report, pair, agent, programs, quick, console)
+                if "redis" in parts:
+                    measure_redis(report, pair, agent, quick, console)
+    except (AgentUnavailableError, ProgramError) as error:
+        report.add_unmeasured(CLAIMS, str(error))
+    report.print(console)
+    return report
+
+
+# ---- redis
+
+
+def redis_server(port: int) -> list[str]:
+    return ["redis-server", "--bind", "0.0.0.0", "--save", "", "--protected-mode", "no", "--port", str(port)]
+
+
+def wait_for_redis(pair: NetworkPair, address: str, port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    ping = pair.far_command("redis-cli", "-h", address, "-p", str(port), "ping")
+    while subprocess.run(ping, capture_output=True, check=False).stdout != b"PONG\n":
+        if time.monotonic() > deadline:
+            raise ProgramError(f"redis-server at {address}:{port} does not answer")
+        time.sleep(0.05)
+
+
+def redis_turn(pair: NetworkPair, address: str, port: int, pid: int, command: str, requests: int) -> tuple[float, ...]:
+    """CPU seconds of the server for a request, requests a second, and their median milliseconds."""
+    ask = ["redis-benchmark", "-h", address, "-p", str(port), "-t", command, "-n", str(requests), "-c", "50",
+           "-d", "64", "--csv"]  # fmt: skip
+    before = cpu_seconds(pid)
+    done = subprocess.run(pair.far_command(*ask), capture_output=True, text=True, check=False, timeout=120)
+    after = cpu_seconds(pid)
+    fields = [word.strip('"') for word in done.stdout.strip().splitlines()[-1].split(",")] if done.stdout else []
+    if done.returncode != 0 or len(fields) < 5:
+        raise ProgramError(f"redis-benchmark: {done.stderr.strip()[-300:]}")
+    return (after - before) / requests, float(fields[1]), float(fields[4])
+
+
+def measure_redis(report: Report, pair: NetworkPair, agent: AgentProcess, quick: bool, console: Console) -> None:
+    """SET and GET of 64 bytes from 50 connections: as many requests of both sides, by turns."""
+    if lacking := [each for each in ("redis-server", "redis-benchmark") if shutil.which(each) is None]:
+        report.add_unmeasured(REDIS_CLAIMS, f"left out: there is no {lacking[0]} (Debian: redis-server, redis-tools)")
+        return
+    sides = {
+        "offloaded": (sockets_command(agent), AGENT_ADDRESS, REDIS_PORT),
+        "kernel": ([], PEER_SERVER_ADDRESS, REDIS_PORT + 1),
+    }
+    servers = {}
+    try:
+        for name, (before, _, port) in sides.items():
+            servers[name] = subprocess.Popen(
+                pair.near_command(*before, *redis_server(port)), stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, preexec_fn=on_core(default_cores()[0]),
+            )  # fmt: skip
+        for _, address, port in sides.values():
+            wait_for_redis(pair, address, port)
+        turns, requests = (3, 500) if quick else (21, 20_000)
+        for name, unit, target in REDIS_CLAIMS:
+            command = name.partition("(")[2].partition(" ")[0]
+            with console.status(name):
+                figures: dict[str, list[tuple[float, ...]]] = {side: [] for side in sides}
+                for turn in range(-1, turns):
+                    for side in list(sides) if turn // 3 % 2 else reversed(list(sides)):
+                        _, address, port = sides[side]
+                        figure = redis_turn(pair, address, port, servers[side].pid, command.lower(), requests)
+                        if turn >= 0:
+                            figures[side].append(figure)
+            add_redis(report, name, unit, target, figures)
+    finally:
+        for each in servers.values():
+            each.kill()
+            each.wait()
+
+
+def add_redis(report: Report, name: str, unit: str, target: str, figures: dict[str, list[tuple[float, ...]]]) -> None:
+    """The claim, and what the same turns say of rate and latency."""
+    for kind, (claim, shown, kind_unit, kind_target) in enumerate(
+        (
+            (name, lambda cpu: 1e-3 / cpu, unit, target),
+            (name.replace("per_cpu_vs_kernel", "requests"), lambda rate: rate / 1e3, "k/s", None),
+            (name.replace("per_cpu_vs_kernel", "ms_p50"), lambda ms: ms, "ms", None),
+        )
+    ):
+        ours, theirs = ([figure[kind] for figure in figures[side]] for side in ("offloaded", "kernel"))
+        ratios = [(own / peer if kind == 1 else peer / own) for own, peer in zip(ours, theirs, strict=True)]
+        ratio = statistics.median(ratios)
+        report.claims.append(
+            Claim(claim, shown(statistics.median(ours)), kind_unit, "kernel", shown(statistics.median(theirs)), ratio,
+                  kind_target, kind_target is None or ratio >= REDIS_TARGET, median_interval(ratios), len(ratios))
+        )  # fmt: skip
