@@ -188,6 +188,15 @@ std::optional<SocketArea::Handle> SocketArea::take_changed() {
   return handle;
 }
 
+bool SocketArea::has_news() const noexcept {
+  return word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) !=
+         std::atomic_ref<std::uint64_t>(shared_->news_taken).load(std::memory_order_relaxed);
+}
+
+bool SocketArea::has_changed() const noexcept {
+  return std::atomic_ref<Handle>(shared_->first_changed).load(std::memory_order_relaxed) != nobody;
+}
+
 bool SocketArea::undelivered() {
   const Lock lock(*shared_);
   take_all();
@@ -276,6 +285,11 @@ bool SocketArea::fall_asleep() {
   if (word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) == shared_->news_taken && !room_came) return true;
   word(memory_, wire::tcp_word::program_asleep).store(0, std::memory_order_relaxed);
   return false;
+}
+
+void SocketArea::stay_awake() {
+  if (word(memory_, wire::tcp_word::program_asleep).load(std::memory_order_relaxed) != 0)
+    word(memory_, wire::tcp_word::program_asleep).store(0, std::memory_order_relaxed);
 }
 
 }  // namespace offpath::channel

@@ -35,6 +35,7 @@ class SocketArea {
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
+    std::uint64_t received;              // so far
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
@@ -55,6 +56,9 @@ class SocketArea {
   void abort(Handle flow);
   [[nodiscard]] Result<Look> look(Handle handle);
 
+  // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has something to say.
+  [[nodiscard]] bool has_news() const noexcept;
+  [[nodiscard]] bool has_changed() const noexcept;
   // A connection or listener about which something was told since it was named last, whoever took it in; each once.
   [[nodiscard]] std::optional<Handle> take_changed();
   // Bytes of any connection, closed ones included, wait to be acknowledged.
@@ -64,6 +68,7 @@ class SocketArea {
   bool take_in();
   // Before a sleep until the agent wakes this program. False: there is something already.
   [[nodiscard]] bool fall_asleep();
+  void stay_awake();  // nobody sleeps any more
 
  private:
   struct Shared;

@@ -195,6 +195,7 @@ Result<SocketArea::Look> SocketArea::look(Handle handle) {
   look.closed = closed;
   look.finished = (at.told & news::finished) != 0;
   look.unread = at.received - at.read;
+  look.received = at.received;
   look.unacknowledged = at.offered - at.acknowledged;
   look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
   look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < ring_bytes_);

@@ -132,6 +132,7 @@ OFP_CALL int ioctl(int fd, unsigned long request, ...) noexcept {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const Use socket = descriptors().find(fd);
+  if (socket && request == FIONBIO) socket->non_blocking = *static_cast<const int*>(argument) != 0;
   if (!socket || request != FIONREAD) return kernel::ioctl(fd, request, argument);
   const auto look = program().area().look(socket->handle);
   program().show_changed();

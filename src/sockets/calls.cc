@@ -1,6 +1,5 @@
 #include "sockets/calls.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -29,13 +28,14 @@ int failed(int code) noexcept {
   return -1;
 }
 
-bool returns_at_once(int fd, int flags) noexcept { return (flags & MSG_DONTWAIT) != 0 || (kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
+bool returns_at_once(const Socket& socket, int flags) noexcept { return (flags & MSG_DONTWAIT) != 0 || socket.non_blocking.load(std::memory_order_relaxed); }
 
-int wait_for(int fd, short events, const timeval& limit) noexcept {
+int wait_for(int fd, Socket& socket, short events, const timeval& limit) noexcept {
+  program().begin_showing(fd, socket);
   const bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
   const timespec time{limit.tv_sec, limit.tv_usec * 1000};
   pollfd descriptor{fd, events, 0};
-  const int ready = ::ppoll(&descriptor, 1, limited ? &time : nullptr, nullptr);
+  const int ready = kernel::ppoll(&descriptor, nfds_t{1}, limited ? &time : static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr));
   if (ready < 0) return errno;
   return ready == 0 ? EAGAIN : 0;
 }

@@ -16,9 +16,9 @@ namespace offpath::sockets {
 // -1 with errno: for the end of a call.
 int failed(int code) noexcept;
 // That a call at this descriptor may not wait.
-[[nodiscard]] bool returns_at_once(int fd, int flags) noexcept;
+[[nodiscard]] bool returns_at_once(const Socket& socket, int flags) noexcept;
 // Until the descriptor shows one of `events`. An errno: EINTR, or EAGAIN after `limit`.
-[[nodiscard]] int wait_for(int fd, short events, const timeval& limit) noexcept;
+[[nodiscard]] int wait_for(int fd, Socket& socket, short events, const timeval& limit) noexcept;
 // The errno of a connection on which nothing more can be done, told once; then `otherwise`.
 [[nodiscard]] int take_error(Socket& socket, int otherwise);
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -48,6 +51,15 @@ OFP_KERNEL_CALL(getsockopt, int(int, int, int, void*, socklen_t*))
 OFP_KERNEL_CALL(setsockopt, int(int, int, int, const void*, socklen_t))
 OFP_KERNEL_CALL(getsockname, int(int, sockaddr*, socklen_t*))
 OFP_KERNEL_CALL(getpeername, int(int, sockaddr*, socklen_t*))
+OFP_KERNEL_CALL(poll, int(pollfd*, nfds_t, int))
+OFP_KERNEL_CALL(ppoll, int(pollfd*, nfds_t, const timespec*, const sigset_t*))
+OFP_KERNEL_CALL(select, int(int, fd_set*, fd_set*, fd_set*, timeval*))
+OFP_KERNEL_CALL(pselect, int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*))
+OFP_KERNEL_CALL(epoll_create, int(int))
+OFP_KERNEL_CALL(epoll_create1, int(int))
+OFP_KERNEL_CALL(epoll_ctl, int(int, int, int, epoll_event*))
+OFP_KERNEL_CALL(epoll_pwait, int(int, epoll_event*, int, int, const sigset_t*))
+OFP_KERNEL_CALL(epoll_pwait2, int(int, epoll_event*, int, const timespec*, const sigset_t*))
 OFP_KERNEL_CALL(fcntl, int(int, int, ...))
 OFP_KERNEL_CALL(ioctl, int(int, unsigned long, ...))
 

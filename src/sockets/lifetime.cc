@@ -8,6 +8,7 @@
 #include <cstdarg>
 
 #include "sockets/calls.h"
+#include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
 
 namespace offpath::sockets {
@@ -17,6 +18,7 @@ namespace {
 // `made` is the number of a new descriptor that names what `fd` does; what it named before is forgotten.
 int also_at(int made, int fd) {
   if (made < 0 || made == fd) return made;
+  if (!program().vforked()) epoll_sets().also_at(made, fd);
   Use use = descriptors().find(fd);
   if (!use || program().vforked()) {
     if (descriptors().find(made) && !program().vforked()) static_cast<void>(descriptors().remove(made));
@@ -27,7 +29,10 @@ int also_at(int made, int fd) {
 }
 
 void forget(unsigned from, unsigned to) {
-  for (unsigned fd = from; fd <= std::min<unsigned>(to, Descriptors::numbers - 1); ++fd) static_cast<void>(descriptors().remove(static_cast<int>(fd)));
+  for (unsigned fd = from; fd <= std::min<unsigned>(to, Descriptors::numbers - 1); ++fd) {
+    static_cast<void>(descriptors().remove(static_cast<int>(fd)));
+    epoll_sets().close(static_cast<int>(fd));
+  }
 }
 
 }  // namespace
@@ -40,6 +45,7 @@ OFP_CALL int close(int fd) {
   Use use = descriptors().find(fd);
   if (use && program().vforked()) return kernel::close(fd);
   const Use last = descriptors().remove(fd);
+  epoll_sets().close(fd);
   return kernel::close(fd);
 }
 
@@ -81,6 +87,8 @@ OFP_CALL int fcntl(int fd, int command, ...) {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const int done = kernel::fcntl(fd, command, argument);
+  if (command == F_SETFL && done == 0)
+    if (const Use socket = descriptors().find(fd)) socket->non_blocking = (reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0;
   return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? also_at(done, fd) : done;
 }
 

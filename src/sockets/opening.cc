@@ -82,15 +82,13 @@ int begin_connection(int fd, SocketArea::Endpoint to, std::uint16_t local_port) 
   take_options(*socket, fd);
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
-  socket->hide_writable(fd, *area);
-  program().show(*socket);
   const timeval limit = socket->send_timeout;
   const bool waits = (flags & SOCK_NONBLOCK) == 0;
   descriptors().put(fd, std::move(socket));
   if (!waits) return failed(EINPROGRESS);
-  if (const int code = wait_for(fd, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
   const Use made = descriptors().find(fd);
   if (!made) return failed(EBADF);
+  if (const int code = wait_for(fd, *made, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
   const int code = take_error(*made, 0);
   return code != 0 ? failed(code) : 0;
 }
@@ -100,8 +98,8 @@ int go_on_connecting(int fd, Socket& socket) {
   program().show_changed();
   if (socket.listener || !look || look->connected) return failed(EISCONN);
   if (look->closed) return failed(take_error(socket, ECONNABORTED));
-  if (returns_at_once(fd, 0)) return failed(EALREADY);
-  if (const int code = wait_for(fd, POLLOUT, socket.send_timeout); code != 0) return failed(code);
+  if (returns_at_once(socket, 0)) return failed(EALREADY);
+  if (const int code = wait_for(fd, socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
   const int code = take_error(socket, 0);
   return code != 0 ? failed(code) : 0;
 }
@@ -127,8 +125,8 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
       return made;
     }
     if (flow.error().code != Error::would_block) return failed(EINVAL);
-    if (returns_at_once(fd, 0)) return failed(EAGAIN);
-    if (const int code = wait_for(fd, POLLIN, listener.receive_timeout); code != 0) return failed(code);
+    if (returns_at_once(listener, 0)) return failed(EAGAIN);
+    if (const int code = wait_for(fd, listener, POLLIN, listener.receive_timeout); code != 0) return failed(code);
   }
 }
 

@@ -1,9 +1,13 @@
 #include "sockets/program.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -11,6 +15,9 @@
 #include <cstdlib>
 #include <new>
 #include <thread>
+
+#include "sockets/epoll_sets.h"
+#include "sockets/kernel.h"
 
 namespace offpath::sockets {
 
@@ -63,6 +70,7 @@ SocketArea* Program::open() {
     return nullptr;
   }
   connections_ = std::move(*opened);
+  changes_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   area_.store(&connections_->area(), std::memory_order_release);
   sigset_t all, before;  // signals are for the program's own threads
   sigfillset(&all);
@@ -72,20 +80,85 @@ SocketArea* Program::open() {
   return area_.load();
 }
 
+// ---- sleep
+
+void Program::take_in() {
+  area().take_in();
+  show_changed();
+}
+
+bool Program::fall_asleep() {
+  const std::lock_guard lock(sleeping_);
+  const bool asleep = area().fall_asleep();
+  if (asleep) ++sleepers_;
+  else if (sleepers_ > 0) keep_others_asleep();
+  return asleep;
+}
+
+void Program::awake() {
+  const std::lock_guard lock(sleeping_);
+  if (--sleepers_ == 0) area().stay_awake();
+  else keep_others_asleep();
+}
+
+// The agent has cleared the word for all of them, and what it told is not theirs alone.
+void Program::keep_others_asleep() {
+  while (!area().fall_asleep()) take_in();
+}
+
+void Program::forget_wakes() noexcept {
+  std::array<mmsghdr, 32> messages{};
+  std::array<char, 32> bytes{};
+  std::array<iovec, 32> parts{};
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    parts[i] = {&bytes[i], 1};
+    messages[i].msg_hdr.msg_iov = &parts[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  const int before = errno;
+  static_cast<void>(::recvmmsg(wake_fd(), messages.data(), messages.size(), MSG_DONTWAIT, nullptr));
+  errno = before;
+}
+
+// ---- the library's own thread
+
+void Program::add_listeners(int count) {
+  if (listeners_.fetch_add(count) != 0) return;
+  constexpr std::uint64_t one = 1;
+  static_cast<void>(kernel::write(changes_.get(), static_cast<const void*>(&one), sizeof one));
+}
+
+void Program::begin_showing(int fd, Socket& socket) {
+  if (!forked() && socket.begin_showing(fd, area())) add_listeners(1);
+}
+
 void Program::listen_to_agent() {
   pthread_setname_np(pthread_self(), "offpath-sockets");
-  for (;;) {
-    const Status waited = connections_->wait(never, 0);
-    if (!waited && waited.error().code != Error::timeout) {
-      say("every connection is lost", waited.error());
-      lost_ = true;
-      for (std::uint32_t handle = 0; handle < options.flows; ++handle)
-        if (sockets_[handle].users.load() != 0) show(sockets_[handle]);
-      return told();
-    }
-    show_changed();
+  while (!lost()) rest();
+}
+
+void Program::rest() {
+  const bool listens = listeners_.load() > 0;
+  if (listens) {
+    take_in();
     told();
+    if (!fall_asleep()) return;
   }
+  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0}, {changes_.get(), POLLIN, 0}};
+  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{2}, static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr)));
+  if (listens) awake();
+  std::uint64_t ignored;
+  if (descriptors[1].revents != 0) static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
+  if (descriptors[0].revents == 0) return;
+  if (const Status cleared = connections_->clear(); !cleared) lose(cleared.error());
+}
+
+void Program::lose(const Failure& why) {
+  say("every connection is lost", why);
+  lost_ = true;
+  for (std::uint32_t handle = 0; handle < options.flows; ++handle)
+    if (sockets_[handle].users.load() != 0) show(sockets_[handle]);
+  told();
 }
 
 void Program::told() {
@@ -100,6 +173,7 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.listener = listener;
   socket.error_told = socket.resets = false;
   socket.reads_ended = false;
+  socket.times_full = 0;
   socket.bound = {};
   socket.receive_timeout = socket.send_timeout = {};
   socket.no_delay = socket.keepalive = socket.reuse_address = 0;
@@ -109,7 +183,10 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
 }
 
 void Program::end(Socket& socket) {
-  if (!forked()) socket.end_signal();
+  if (!forked()) {
+    epoll_sets().forget(socket);
+    if (socket.end_signal()) listeners_.fetch_sub(1);
+  }
   if (socket.resets) area().abort(socket.handle);
   else area().close(socket.handle);
 }
@@ -119,9 +196,11 @@ void Program::show(Socket& socket) {
   if (!look) return;
   if (lost()) look->closed = look->readable = look->writable = true;
   socket.show(*look);
+  epoll_sets().on_change(socket, *look);
 }
 
 void Program::show_changed() {
+  if (!area().has_changed()) return;
   while (const auto handle = area().take_changed()) {
     Socket& about = sockets_[*handle];
     std::uint32_t users = about.users.load();
@@ -133,6 +212,7 @@ void Program::show_changed() {
 }
 
 SocketArea::Look Program::decided(SocketArea::Handle handle) {
+  const Listening here(*this);
   for (;;) {
     std::unique_lock lock(telling_);
     const std::uint64_t before = tellings_;
@@ -156,6 +236,7 @@ void Program::leave() {
   if (area_.load() == nullptr || forked() || lost()) return;
   for (std::uint32_t handle = 0; handle < options.flows; ++handle)
     if (sockets_[handle].users.load() != 0) area().close(handle);
+  const Listening here(*this);
   const TimeNs deadline = monotonic_ns() + leave_wait_ns;
   for (;;) {
     std::unique_lock lock(telling_);

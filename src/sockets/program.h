@@ -1,5 +1,9 @@
-// What this process has with the agent: opened with the first socket that is to be offloaded, and there until it exits. A thread of
-// its own sleeps until the agent tells something, and shows at the descriptors what can be done now.
+// What this process has with the agent: opened with the first socket that is to be offloaded, and there until it exits.
+//
+// Sleeping. One word in the area says that somebody here sleeps; who finds it set clears it and sends one datagram, which wakes all who
+// sleep. So whoever comes back takes in what there is, for all, and sets the word again if others still sleep: fall_asleep() and awake().
+// Threads that sleep in epoll do that themselves. A thread of this library's own sleeps for those who sleep elsewhere in the kernel, and
+// shows at the descriptors what can be done; as long as there is nobody to be shown anything it waits for the agent's end alone.
 //
 // A forked child inherits descriptors and may close them; anything else it does with them fails with EOPNOTSUPP, and sockets of its
 // own are the kernel's. A child of vfork() lives in its parent's memory, and changes nothing there.
@@ -13,6 +17,7 @@
 
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
+#include "base/fd.h"
 
 namespace offpath::sockets {
 
@@ -37,6 +42,18 @@ class Program {
   void show(Socket& socket);
   // Whoever asked the area for anything may have taken in news about any socket.
   void show_changed();
+  // From now on what can be done with the socket is shown at its descriptor, for who asks the kernel.
+  void begin_showing(int fd, Socket& socket);
+
+  // What the agent has told, and what that changed.
+  void take_in();
+  // Before a sleep on wake_fd(). False: there is something already, and there was no sleep.
+  [[nodiscard]] bool fall_asleep();
+  void awake();  // after it
+  [[nodiscard]] int wake_fd() const noexcept { return connections_->wake_fd(); }
+  // Datagrams that are not needed any more: everybody whom they woke has been told.
+  void forget_wakes() noexcept;
+
   // Waits until the listener or connection is there, or is not to be. The look then.
   [[nodiscard]] SocketArea::Look decided(SocketArea::Handle handle);
   // At exit: what was sent goes out first.
@@ -45,7 +62,19 @@ class Program {
 
  private:
   void listen_to_agent();
+  void rest();
+  void lose(const Failure& why);
   void told();
+  // While a thread waits for told_.
+  struct Listening {
+    explicit Listening(Program& here) : program(here) { program.add_listeners(1); }
+    ~Listening() { program.listeners_.fetch_sub(1); }
+    Listening(const Listening&) = delete;
+    Listening& operator=(const Listening&) = delete;
+    Program& program;
+  };
+  void add_listeners(int count);
+  void keep_others_asleep();
 
   Policy policy_;
   channel::ForkMark mark_;
@@ -56,6 +85,10 @@ class Program {
   std::atomic<SocketArea*> area_ = nullptr;
   std::atomic<bool> lost_ = false;
   Socket* sockets_ = nullptr;  // by handle
+  std::mutex sleeping_;
+  std::uint32_t sleepers_ = 0;
+  std::atomic<int> listeners_ = 0;  // sockets that are shown, threads that wait for told_
+  Fd changes_;                      // an eventfd: that listeners_ has changed
   std::mutex telling_;
   std::condition_variable told_;
   std::uint64_t tellings_ = 0;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "sockets/kernel.h"
 
@@ -44,12 +45,28 @@ int Socket::take_place(int fd, int flags) {
     errno = EMFILE;
     return -1;
   }
-  readable_ = full_ = finished_ = closed_ = false;
+  shown_ = readable_ = full_ = finished_ = closed_ = false;
+  non_blocking = (flags & SOCK_NONBLOCK) != 0;
   return ends[0];
+}
+
+bool Socket::begin_showing(int fd, SocketArea& area) {
+  const std::lock_guard lock(showing_);
+  if (shown_ || signal_ < 0) return false;
+  shown_ = true;
+  const auto look = area.look(handle);
+  if (!look) return true;
+  if (!look->writable && !listener) fill(fd);
+  show_locked(*look);
+  return true;
 }
 
 void Socket::show(const SocketArea::Look& look) {
   const std::lock_guard lock(showing_);
+  if (shown_) show_locked(look);
+}
+
+void Socket::show_locked(const SocketArea::Look& look) {
   if (signal_ < 0) return;
   if (look.readable && !readable_) {
     kernel::send(signal_, static_cast<const void*>(""), std::size_t{1}, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -72,8 +89,9 @@ void Socket::show(const SocketArea::Look& look) {
 
 void Socket::hide_readable(int fd, SocketArea& area) {
   const std::lock_guard lock(showing_);
+  if (!shown_ || !readable_) return;
   const auto look = area.look(handle);
-  if (!readable_ || !look || look->readable) return;
+  if (!look || look->readable) return;
   char byte;
   kernel::recv(fd, static_cast<void*>(&byte), std::size_t{1}, static_cast<int>(MSG_DONTWAIT));
   readable_ = false;
@@ -81,17 +99,23 @@ void Socket::hide_readable(int fd, SocketArea& area) {
 
 void Socket::hide_writable(int fd, SocketArea& area) {
   const std::lock_guard lock(showing_);
+  if (!shown_ || full_) return;
   const auto look = area.look(handle);
-  if (full_ || !look || look->writable) return;
+  if (!look || look->writable) return;
+  fill(fd);
+}
+
+void Socket::fill(int fd) {
   const char bytes[filling_bytes]{};
   kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   full_ = true;
 }
 
-void Socket::end_signal() {
+bool Socket::end_signal() {
   const std::lock_guard lock(showing_);
   if (signal_ >= 0) kernel::close(signal_);
   signal_ = -1;
+  return std::exchange(shown_, false);
 }
 
 }  // namespace offpath::sockets

@@ -1,9 +1,10 @@
 // An offloaded socket, as all descriptors that name it share it (an open file description), in memory that forked children share.
 //
-// Its descriptors are one end of a pair of Unix sockets; this library holds the other. So poll, select and epoll, nested and with
-// whatever flags, are the kernel's own: readable is a byte that lies there to be read, not writable is a full buffer, and an end of
-// the peer's is a shutdown of the other end. O_NONBLOCK and close-on-exec are those of the descriptor. Who took news in shows what can
-// be done now; who finds that nothing can be done hides it.
+// Its descriptors are one end of a pair of Unix sockets; this library holds the other. Once somebody asks the kernel what can be done
+// with one, the pair shows it: readable is a byte that lies there to be read, not writable is a full buffer, and an end of the peer's is
+// a shutdown of the other end. So poll and select, with whatever descriptors, are the kernel's own. Who took news in shows what can be
+// done now; who finds that nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that
+// nobody asked the kernel about shows nothing. Close-on-exec is that of the descriptor.
 #pragma once
 
 #include <sys/time.h>
@@ -25,19 +26,26 @@ struct Socket {
   bool error_told = false;   // by SO_ERROR or a failed call, once
   bool resets = false;       // SO_LINGER with no time
   std::atomic<bool> reads_ended = false;  // shutdown(SHUT_RD)
+  std::atomic<bool> non_blocking = false;  // as the descriptor is
+  std::atomic<std::uint32_t> times_full = 0;  // that a send found no room
   SocketArea::Endpoint bound{};
   timeval receive_timeout{}, send_timeout{};
   int no_delay = 0, keepalive = 0, reuse_address = 0, send_buffer = 0, receive_buffer = 0;
 
   // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
   [[nodiscard]] int take_place(int fd, int flags);
+  // From now on the descriptor shows what can be done. False: it did already.
+  bool begin_showing(int fd, SocketArea& area);
   void show(const SocketArea::Look& look);
   void hide_readable(int fd, SocketArea& area);
   void hide_writable(int fd, SocketArea& area);
-  void end_signal();
+  bool end_signal();  // true: it was shown
 
  private:
+  void show_locked(const SocketArea::Look& look);
+  void fill(int fd);
   std::mutex showing_;
+  bool shown_ = false;
   int signal_ = -1;  // the other end
   bool readable_ = false, full_ = false, finished_ = false, closed_ = false;
 };

@@ -57,7 +57,9 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
     if (got && *got > 0) {
       total += static_cast<ssize_t>(*got);
       if ((flags & MSG_PEEK) != 0) break;
+      const bool all = *got < parts.next().size() && (flags & MSG_WAITALL) == 0;
       parts.advance(*got);
+      if (all) break;
       continue;
     }
     const bool waits = !got && got.error().code == Error::would_block && !program().lost();
@@ -69,8 +71,8 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
       const int code = take_error(socket, 0);
       return code != 0 ? failed(code) : 0;
     }
-    if (returns_at_once(fd, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (const int code = wait_for(fd, POLLIN, socket.receive_timeout); code != 0) return total > 0 ? total : failed(code);
+    if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
+    if (const int code = wait_for(fd, socket, POLLIN, socket.receive_timeout); code != 0) return total > 0 ? total : failed(code);
   }
   socket.hide_readable(fd, area);
   program().show_changed();
@@ -90,11 +92,14 @@ ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
       continue;
     }
     const bool waits = sent.error().code == Error::would_block && !program().lost();
-    if (waits) socket.hide_writable(fd, area);
+    if (waits) {
+      socket.times_full.fetch_add(1, std::memory_order_relaxed);
+      socket.hide_writable(fd, area);
+    }
     program().show_changed();
     if (!waits) return total > 0 ? total : broken(socket, flags);
-    if (returns_at_once(fd, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (const int code = wait_for(fd, POLLOUT, socket.send_timeout); code != 0) return total > 0 ? total : failed(code);
+    if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
+    if (const int code = wait_for(fd, socket, POLLOUT, socket.send_timeout); code != 0) return total > 0 ? total : failed(code);
   }
   // Poll does not say writable when there is no room left.
   socket.hide_writable(fd, area);

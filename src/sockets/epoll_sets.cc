@@ -1,0 +1,305 @@
+#include "sockets/epoll_sets.h"
+
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sockets/calls.h"
+#include "sockets/kernel.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+// Data of the two descriptors of a set that the program does not know: addresses that are nobody else's.
+constexpr char agent_wakes = 0, others_wake = 0;
+constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while there is always something that is not the kernel's
+constexpr std::uint32_t forget_wakes_every = 16;             // datagrams that lie unread cost a little memory, reading each a system call
+constexpr std::uint32_t always_told = EPOLLERR | EPOLLHUP;
+
+[[nodiscard]] bool is_own(const epoll_event& event) noexcept { return event.data.ptr == &agent_wakes || event.data.ptr == &others_wake; }
+
+std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept {
+  if (program().lost()) return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  std::uint32_t events = 0;
+  if (look.readable) events |= EPOLLIN | EPOLLRDNORM;
+  if (socket.listener) return events;
+  if (look.writable) events |= EPOLLOUT | EPOLLWRNORM;
+  if (look.finished || socket.reads_ended) events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+  if (look.closed) events |= EPOLLHUP | EPOLLRDHUP;
+  if (look.error != wire::TcpError::none && !socket.error_told) events |= EPOLLERR;
+  return events;
+}
+
+int kernel_wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
+  const timespec limit{wait_ns / second_ns, wait_ns % second_ns};
+  const int ready = kernel::epoll_pwait2(epoll, events, room, wait_ns == never ? static_cast<const timespec*>(nullptr) : &limit, mask);
+  if (ready >= 0 || errno != ENOSYS) return ready;
+  const TimeNs ms = std::min<TimeNs>((wait_ns + millisecond_ns - 1) / millisecond_ns, 1 << 30);
+  return kernel::epoll_pwait(epoll, events, room, wait_ns == never ? -1 : static_cast<int>(ms), mask);
+}
+
+}  // namespace
+
+// Never destroyed: see program().
+EpollSets& epoll_sets() noexcept {
+  static EpollSets* const only = new EpollSets;
+  return *only;
+}
+
+// ---- descriptors
+
+std::uint8_t EpollSets::mark(int fd) const noexcept { return static_cast<unsigned>(fd) < Descriptors::numbers ? marks_[fd].load(std::memory_order_acquire) : 0; }
+
+void EpollSets::set_mark(int fd, std::uint8_t bits) noexcept {
+  if (static_cast<unsigned>(fd) < Descriptors::numbers) marks_[fd].fetch_or(bits);
+}
+
+void EpollSets::note_made(int epoll) noexcept {
+  if (static_cast<unsigned>(epoll) < Descriptors::numbers) marks_[epoll] = Mark::made;
+}
+
+void EpollSets::also_at(int made, int fd) {
+  close(made);
+  if (mark(fd) == 0) return;
+  const std::lock_guard lock(lock_);
+  marks_[made] = mark(fd);
+  if (const auto set = sets_.find(fd); set != sets_.end()) {
+    ++set->second->descriptors;
+    sets_[made] = set->second;
+  }
+}
+
+void EpollSets::close(int fd) {
+  if (mark(fd) == 0 || program().vforked()) return;
+  marks_[fd] = 0;
+  if (program().forked()) return;
+  const std::lock_guard lock(lock_);
+  const auto found = sets_.extract(fd);
+  if (!found) return;
+  Set& set = *found.mapped();
+  if (--set.descriptors > 0) {
+    if (set.fd == fd)
+      for (const auto& [other, same] : sets_)
+        if (same.get() == &set) set.fd = other;
+    return;
+  }
+  while (!set.watches.empty()) drop(*set.watches.back());
+}
+
+std::shared_ptr<EpollSets::Set> EpollSets::find(int epoll) {
+  const auto found = sets_.find(epoll);
+  return found == sets_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<EpollSets::Set> EpollSets::make(int epoll) {
+  if (auto there = find(epoll)) return there;
+  auto set = std::make_shared<Set>(Set{.fd = epoll});
+  set->by_kernel = (mark(epoll) & Mark::watched) != 0;
+  if (!set->by_kernel) {
+    set->wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    event.data.ptr = const_cast<char*>(&agent_wakes);
+    if (!set->wake || kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), program().wake_fd(), &event) != 0) return nullptr;
+    event.data.ptr = const_cast<char*>(&others_wake);
+    if (kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), set->wake.get(), &event) != 0) return nullptr;
+  }
+  set_mark(epoll, (mark(epoll) & Mark::made) != 0 ? Mark::has_set : Mark::has_set | Mark::has_kernel_members);
+  return sets_[epoll] = set;
+}
+
+// ---- what is watched
+
+EpollSets::Watch* EpollSets::find_watch(Set& set, int fd, const Socket& socket) {
+  for (const auto& watch : set.watches)
+    if (watch->fd == fd && watch->socket == &socket) return watch.get();
+  return nullptr;
+}
+
+int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const epoll_event* event) {
+  if (event == nullptr && operation != EPOLL_CTL_DEL) return failed(EFAULT);
+  const std::lock_guard lock(lock_);
+  const auto set = make(epoll);
+  if (!set) return -1;
+  if (set->by_kernel) {
+    program().begin_showing(fd, socket);
+    return kernel::epoll_ctl(epoll, operation, fd, const_cast<epoll_event*>(event));
+  }
+  Watch* watch = find_watch(*set, fd, socket);
+  if (operation == EPOLL_CTL_ADD) {
+    if (watch != nullptr) return failed(EEXIST);
+    set->watches.push_back(std::make_unique<Watch>(Watch{.fd = fd, .socket = &socket, .set = set.get(), .events = 0, .data = {}}));
+    watch = set->watches.back().get();
+    watching_[&socket].push_back(watch);
+  }
+  if (watch == nullptr) return failed(ENOENT);
+  if (operation == EPOLL_CTL_DEL) {
+    drop(*watch);
+    return 0;
+  }
+  watch->events = event->events;
+  watch->data = event->data;
+  watch->off = false;
+  watch->seen = 0;
+  enqueue(*watch);
+  return 0;
+}
+
+void EpollSets::drop(Watch& watch) {
+  Set& set = *watch.set;
+  if (const auto of_socket = watching_.find(watch.socket); of_socket != watching_.end()) {
+    std::erase(of_socket->second, &watch);
+    if (of_socket->second.empty()) watching_.erase(of_socket);
+  }
+  std::erase(set.queue, &watch);
+  std::erase_if(set.watches, [&](const auto& each) { return each.get() == &watch; });
+}
+
+void EpollSets::note_kernel_member(int epoll, int fd) {
+  set_mark(epoll, Mark::has_kernel_members);
+  if (mark(fd) != 0) leave_to_kernel(fd);
+}
+
+void EpollSets::leave_to_kernel(int epoll) {
+  if ((mark(epoll) & Mark::watched) != 0 || mark(epoll) == 0) return;
+  set_mark(epoll, Mark::watched);
+  const std::lock_guard lock(lock_);
+  const auto set = find(epoll);
+  if (!set) return;
+  set->by_kernel = true;
+  for (const int own : {program().wake_fd(), set->wake.get()})
+    kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_DEL), own, static_cast<epoll_event*>(nullptr));
+  for (const auto& watch : set->watches) {
+    program().begin_showing(watch->fd, *watch->socket);
+    epoll_event event{};
+    event.events = watch->off ? 0 : watch->events;
+    event.data = watch->data;
+    kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), watch->fd, &event);
+  }
+  while (!set->watches.empty()) drop(*set->watches.back());
+}
+
+void EpollSets::forget(Socket& socket) {
+  const std::lock_guard lock(lock_);
+  const auto found = watching_.find(&socket);
+  if (found == watching_.end()) return;
+  for (Watch* watch : std::vector(found->second)) drop(*watch);
+}
+
+// ---- what is told
+
+void EpollSets::enqueue(Watch& watch) {
+  if (watch.off || std::exchange(watch.queued, true)) return;
+  watch.set->queue.push_back(&watch);
+  if (watch.set->sleepers > 0) wake(*watch.set);
+}
+
+void EpollSets::wake(Set& set) {
+  if (std::exchange(set.woken, true)) return;
+  constexpr std::uint64_t one = 1;
+  static_cast<void>(kernel::write(set.wake.get(), static_cast<const void*>(&one), sizeof one));
+}
+
+bool EpollSets::is_edge(Watch& watch, std::uint32_t now, const SocketArea::Look& look) {
+  const std::uint32_t full = watch.socket->times_full.load(std::memory_order_relaxed);
+  const bool room_again = (now & EPOLLOUT) != 0 && full != watch.seen_full;
+  const bool edge = (now & ~watch.seen) != 0 || look.received != watch.seen_received || room_again || watch.socket->listener;
+  watch.seen = now;
+  watch.seen_received = look.received;
+  if (room_again) watch.seen_full = full;
+  return edge;
+}
+
+void EpollSets::on_change(Socket& socket, const SocketArea::Look&) {
+  const std::lock_guard lock(lock_);
+  const auto found = watching_.find(&socket);
+  if (found == watching_.end()) return;
+  for (Watch* watch : found->second) enqueue(*watch);
+}
+
+int EpollSets::collect(Set& set, epoll_event* events, int room) {
+  int count = 0;
+  const std::lock_guard lock(lock_);
+  for (std::size_t left = set.queue.size(); left > 0 && count < room; --left) {
+    Watch& watch = *set.queue.front();
+    set.queue.pop_front();
+    watch.queued = false;
+    const auto look = program().area().look(watch.socket->handle);
+    const std::uint32_t now = look ? events_of(*watch.socket, *look) : EPOLLHUP;
+    const std::uint32_t told = now & (watch.events | always_told);
+    if (watch.off || told == 0) {
+      watch.seen = now;
+      continue;
+    }
+    if ((watch.events & EPOLLET) != 0 && look && !is_edge(watch, now, *look)) continue;
+    events[count++] = {told, watch.data};
+    watch.off = (watch.events & EPOLLONESHOT) != 0;
+    if (watch.off || (watch.events & EPOLLET) != 0) continue;
+    watch.queued = true;  // it is looked at again next time
+    set.queue.push_back(&watch);
+  }
+  if (!set.queue.empty() && count == room && set.sleepers > 0) wake(set);
+  return count;
+}
+
+// As the kernel's own, without the two descriptors that are not the program's.
+int EpollSets::ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
+  const int ready = kernel_wait(set.fd, events, room, wait_ns, mask);
+  if (ready <= 0) return ready;
+  for (int i = 0; i < ready; ++i)
+    if (events[i].data.ptr == &agent_wakes && ++set.wakes % forget_wakes_every == 0) program().forget_wakes();
+  return static_cast<int>(std::remove_if(events, events + ready, is_own) - events);
+}
+
+std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
+  if ((mark(epoll) & Mark::has_set) == 0 || room <= 0 || program().forked()) return std::nullopt;
+  std::unique_lock lock(lock_);
+  const auto set = find(epoll);
+  if (!set || set->by_kernel) return std::nullopt;
+  lock.unlock();
+  TimeNs now = monotonic_ns();
+  const TimeNs deadline = wait_ns == never ? never : deadline_after(now, wait_ns);
+  for (;;) {
+    program().take_in();
+    int count = collect(*set, events, room);
+    const bool over = now >= deadline;
+    if (count < room && (mark(epoll) & Mark::has_kernel_members) != 0 && (over || (count > 0 && now - set->looked_at >= ask_kernel_every_ns))) {
+      set->looked_at = now;
+      const int more = ask_kernel(*set, events + count, room - count, 0, mask);
+      if (more < 0 && count == 0) return more;
+      count += std::max(more, 0);
+    }
+    if (count > 0 || over) return count;
+    if (!program().fall_asleep()) continue;
+    lock.lock();
+    const bool sleeps = set->queue.empty();
+    if (sleeps) ++set->sleepers;
+    lock.unlock();
+    int ready = 0;
+    if (sleeps) {
+      ready = ask_kernel(*set, events, room, deadline == never ? never : deadline - now, mask);
+      const int why = errno;
+      lock.lock();
+      --set->sleepers;
+      set->woken = false;
+      lock.unlock();
+      errno = why;
+    }
+    const int why = errno;
+    program().awake();
+    now = monotonic_ns();
+    set->looked_at = now;
+    errno = why;
+    if (ready < 0) return ready;
+    if (ready > 0) {
+      program().take_in();
+      return ready + collect(*set, events + ready, room - ready);
+    }
+  }
+}
+
+}  // namespace offpath::sockets
