@@ -58,14 +58,16 @@ class EpollSets {
     std::uint64_t seen_received = 0;
   };
   struct Set {
+    explicit Set(int fd_) noexcept : fd(fd_) {}
     int fd;  // one of its descriptors
     std::vector<std::unique_ptr<Watch>> watches{};
     std::deque<Watch*> queue{};
     Fd wake{};
     std::uint32_t sleepers = 0, descriptors = 1;
     bool woken = false, by_kernel = false;
-    TimeNs looked_at = 0;  // when the kernel was asked last
-    std::uint32_t wakes = 0;
+    std::atomic<TimeNs> looked_at = 0;  // when the kernel was asked last
+    std::atomic<std::uint32_t> wakes = 0;
+    std::atomic<int> short_waits = 0;
   };
   // Of every descriptor, so that most calls need no lock.
   struct Mark {

@@ -162,6 +162,137 @@ def test_a_program_learns_that_its_agent_is_gone(tmp_path: Path, pair: NetworkPa
             each.wait()
 
 
+# What comes is what was said: the peer sends every byte back.
+EPOLL_AND_KIN = """
+import os, select, socket, sys, threading, time
+
+def connection():
+    made = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+s, other = connection(), connection()
+epoll = select.epoll()
+back, front = os.pipe()
+epoll.register(back, select.EPOLLIN)
+names = {s.fileno(): "socket", back: "pipe", other.fileno(): "other"}
+
+def events(wait):
+    return sorted((names[fd], what) for fd, what in epoll.poll(wait))
+
+def say(what, expected, got):
+    if expected != got:
+        print(f"{what}: {got}, not {expected}", flush=True)
+
+IN, OUT = select.EPOLLIN, select.EPOLLOUT
+epoll.register(s, IN)
+say("nothing came", [], events(0.05))
+s.send(b"1")
+say("a byte came", [("socket", IN)], events(10))
+say("it is there still", [("socket", IN)], events(0))
+os.write(front, b"x")
+both, until = set(), time.monotonic() + 10
+while len(both) < 2 and time.monotonic() < until:  # the kernel is not asked every time
+    both |= set(events(10))
+say("beside the kernel's", {("pipe", IN), ("socket", IN)}, both)
+os.read(back, 1)
+say("read", b"1", s.recv(100))
+say("nothing is there", [], events(0))
+os.write(front, b"x")
+say("the kernel's alone", [("pipe", IN)], events(10))
+os.read(back, 1)
+
+epoll.modify(s, IN | select.EPOLLET)
+for byte in (b"2", b"3"):
+    s.send(byte)
+    say("an edge", [("socket", IN)], events(10))
+    say("an edge is told once", [], events(0.05))
+epoll.modify(s, IN | select.EPOLLONESHOT)
+say("one shot", [("socket", IN)], events(10))
+say("no other", [], events(0.05))
+epoll.modify(s, IN | OUT)
+say("armed again", [("socket", IN | OUT)], events(10))
+say("both bytes", b"23", s.recv(100))
+epoll.modify(s, IN)
+
+s.setblocking(False)
+sent = 0
+try:
+    while True:
+        sent += s.send(bytes(65536))
+except BlockingIOError:
+    pass
+epoll.modify(s, OUT | select.EPOLLET)
+left = sent
+while left > 0:
+    left -= len(s.recv(65536)) if select.select([s], [], [], 10)[0] else say("more", "", "nothing") or left
+say("room again", [("socket", OUT)], events(10))
+epoll.modify(s, IN)
+s.setblocking(True)
+
+got = []
+reader = threading.Thread(target=lambda: got.append(other.recv(1)))
+reader.start()
+waiter = threading.Thread(target=lambda: got.append(events(10)))
+waiter.start()
+time.sleep(0.2)
+other.send(b"4")
+reader.join(10)
+say("who waits in recv", [b"4"], got)
+s.send(b"5")
+waiter.join(10)
+say("who waits in epoll", [b"4", [("socket", IN)]], got)
+late = threading.Timer(0.2, lambda: epoll.register(other, OUT))
+say("read", b"5", s.recv(1))
+late.start()
+say("registered while one waits", [("other", OUT)], events(10))
+late.join()
+epoll.unregister(other)
+
+s.send(b"6")
+say("poll", True, bool((lambda p: (p.register(s, select.POLLIN), p.poll(10000)))(select.poll())[1]))
+say("select", [s], select.select([s], [], [], 10)[0])
+copy = os.dup(epoll.fileno())
+say("a copy of the set", [(s.fileno(), IN)], select.epoll.fromfd(copy).poll(10))
+outer = select.epoll()
+outer.register(epoll, IN)
+say("nested", [(epoll.fileno(), IN)], outer.poll(10))
+say("read", b"6", s.recv(1))
+say("nested, and nothing there", [], outer.poll(0))
+s.send(b"7")
+say("nested, and it comes", [(epoll.fileno(), IN)], outer.poll(10))
+say("inside", [("socket", IN)], events(0))
+print("done")
+"""
+
+
+def test_epoll_and_its_kin(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7101"), stdout=subprocess.PIPE)
+    try:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == b"listening\n"
+        command = pair.near_command(sys.executable, "-c", EPOLL_AND_KIN, KERNEL_ADDRESS, "7101")
+        done = fetch(command, environment(tmp_path))
+        assert (done.stdout, done.stderr) == (b"done\n", b"")
+    finally:
+        peer.kill()
+        peer.wait()
+
+
+ECHO_SERVER = """
+import socket, sys, threading
+def echo(connection):
+    while data := connection.recv(65536):
+        connection.sendall(data)
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=echo, args=(connection,), daemon=True).start()
+"""
+
+
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
 def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
     env = environment(tmp_path)
