@@ -17,6 +17,8 @@ constexpr std::uint64_t waker_number = 0;
 constexpr std::size_t events_max = 64;
 constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
+constexpr unsigned few_rounds = 16;
+constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;  // of a spin; then others on the core have their turn between rounds
 constexpr TimeNs busy_turn_ns = millisecond_ns / 2;   // a turn so long was taken by one that computes
 constexpr TimeNs shared_ns = second_ns;               // after it, naps in place of turns
@@ -179,8 +181,8 @@ TimeNs Loop::make_way(TimeNs now) {
 
 void Loop::run() {
   stopping_ = false;
-  TimeNs now = monotonic_ns();
-  TimeNs spin_until = now + options_.spin_ns;
+  TimeNs now = monotonic_ns(), worked_at = now;
+  unsigned few = 0;  // rounds that worked since the last sleep
   while (!stopping_) {
     bool worked = round(now);
     // Reading the clock is a third of a round that finds nothing, and such rounds are what a request waits for.
@@ -190,10 +192,16 @@ void Loop::run() {
     (worked ? counters_.busy_ns : counters_.spinning_ns) += after - now;
     now = after;
     if (worked) {
-      spin_until = now + options_.spin_ns;
-    } else if (now >= spin_until && !stopping_) {
-      if (sleep(now)) now = monotonic_ns();
-    } else if (now >= spin_until - options_.spin_ns + spin_alone_ns) {
+      worked_at = now;
+      few = std::min(few + 1, few_rounds);
+    } else if (now >= worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns) && !stopping_) {
+      if (sleep(now)) {
+        now = monotonic_ns();
+        few = 0;
+      } else {
+        now = make_way(now);
+      }
+    } else if (now >= worked_at + spin_alone_ns) {
       now = make_way(now);
     }
   }
