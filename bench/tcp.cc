@@ -13,7 +13,10 @@
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --agent-pid PID
 //   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: all
+#include <sched.h>
+
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "machine.h"
@@ -67,7 +70,23 @@ Claim rate_of(std::string name, const Comparison& compared, double scale, std::s
   return claim;
 }
 
-Status measure_echo(const Sides& sides, const Options& options, Report& report) {
+// Where the client runs: on the agent's core, so that on both sides the server has one to itself, or where the scheduler puts it.
+enum class Client { beside_the_agent, anywhere };
+
+Status place(Client client, const Options& options) {
+  if (client == Client::beside_the_agent) return pin_to_core(options.agent_core);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(options.host_core, &cores);
+  CPU_SET(options.agent_core, &cores);
+  if (::sched_setaffinity(0, sizeof cores, &cores) != 0) return fail_errno(errno, "sched_setaffinity");
+  return {};
+}
+
+std::string_view text_of(Client client) { return client == Client::anywhere ? "client on any core" : "client on the agent's core"; }
+
+Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
+  OFP_TRY(place(client, options));
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::echo));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::echo));
   const std::size_t times = options.quick ? 50 : 2000;
@@ -75,11 +94,12 @@ Status measure_echo(const Sides& sides, const Options& options, Report& report) 
                sleep_ns(settle_ns);
                return round_trips(kernel.get(), message_bytes, times);
              }));
-  report.add(claim_of("tcp.echo_us_p50_vs_kernel (64 B)", compared, 1e-3, "us", ratio_at_least(0.5)));
+  report.add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(0.5)));
   return {};
 }
 
-Status measure_busy(const Sides& sides, const Options& options, Report& report) {
+Status measure_busy(const Sides& sides, const Options& options, Client client, Report& report) {
+  OFP_TRY(place(client, options));
   OFP_ASSIGN(BusyConnections offloaded, BusyConnections::open(sides.offloaded, busy_connections));
   OFP_ASSIGN(BusyConnections kernel, BusyConnections::open(sides.kernel, busy_connections));
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
@@ -96,8 +116,8 @@ Status measure_busy(const Sides& sides, const Options& options, Report& report) 
   };
   OFP_ASSIGN(const Comparison compared,
              run_pairs(options.pairs(), [&] { return turn(offloaded, sides.offloaded); }, [&] { return turn(kernel, sides.kernel); }));
-  report.add(claim_of("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy)", compared, 1e-3, "us", ratio_at_least(2.86)));
-  report.add(rate_of("tcp.requests (64 B, 32 busy)", time.compared(options.pairs()), 1e6, "k/s", {}));
+  report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(2.86)));
+  report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()), 1e6, "k/s", {}));
   return {};
 }
 
@@ -224,8 +244,10 @@ Status run(const Options& options, Report& report) {
   OFP_ASSIGN(const Sides sides, sides_of(options));
   const std::string_view part = options.other("--part");
   const auto wanted = [part](std::string_view name) { return part.empty() || part == name; };
-  if (wanted("echo")) OFP_TRY(measure_echo(sides, options, report));
-  if (wanted("busy")) OFP_TRY(measure_busy(sides, options, report));
+  for (const Client client : {Client::beside_the_agent, Client::anywhere}) {
+    if (wanted("echo")) OFP_TRY(measure_echo(sides, options, client, report));
+    if (wanted("busy")) OFP_TRY(measure_busy(sides, options, client, report));
+  }
   if (wanted("stream")) {
     for (const bool in : {true, false}) OFP_TRY(measure_stream(sides, options, in, report));
   }
