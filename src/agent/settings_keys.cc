@@ -28,7 +28,7 @@ constexpr ConfigKey keys[] = {
      "for its processor). For experiments."},
     {"loop.spin", ConfigType::duration, "1ms",
      "For how long the loop goes on looking after the last work, before it sleeps and has to be woken by a system "
-     "call.",
+     "call. After fewer than 16 rounds of work since it slept: 100 us at most.",
      0, 60 * second_ns},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before the other channels are looked at again.", 4096, 1 << 30},
