@@ -97,7 +97,8 @@ def test_sift(tmp_path: Path):
 
 @pytest.mark.skipif(missing_namespaces() is not None, reason=missing_namespaces() or "")
 def test_tcp(tmp_path: Path):
-    report = run_quick("tcp", tmp_path, "offpath-agent", "bench_tcp", "bench_tcp_server", figures=False)
+    programs = ["offpath-agent", "bench_tcp", "bench_tcp_server", "bench_pool_query"]
+    report = run_quick("tcp", tmp_path, *programs, figures=False)
     left_out = {claim.claim for claim in report.claims if (claim.why or "").startswith("left out: there is no redis")}
     assert all(name.startswith("tcp.redis") for name in left_out)
     measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.claim not in left_out}

@@ -20,7 +20,7 @@ from rich.console import Console
 from .agent_process import AgentProcess, AgentUnavailableError
 from .network_pair import AGENT_ADDRESS, PEER_SERVER_ADDRESS, NetworkPair, missing, network_pair
 from .pool import median_interval
-from .programs import ProgramError, default_cores, find_program, run_program
+from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report
 from .sampling import cpu_seconds, on_core
 
@@ -80,7 +80,7 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
 
 def run(quick: bool, parts: list[str], console: Console) -> Report:
     """Measures and prints the table. Returns the report."""
-    report = Report("tcp", commit="", machine="")
+    report = empty_report("tcp")
     if (why := missing()) is not None:
         report.add_unmeasured(CLAIMS, why)
         report.print(console)
