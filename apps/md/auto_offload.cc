@@ -11,6 +11,7 @@ namespace {
 constexpr int probes_wanted = 4;  // forces, list, forces, list
 constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // of the host's time alone
 constexpr double clearly_faster = 0.7;
+constexpr double model_error = 1.15;  // a mode may be faster than predicted by so much
 constexpr double measured_s_min = 0.02;
 constexpr double too_slow = 1.1;
 constexpr std::int64_t steps_tried = 16, steps_tried_max = 400, steps_watched = 40;
@@ -131,11 +132,7 @@ void AutoOffload::choose() {
 void AutoOffload::try_next() {
   seconds_ = 0;
   steps_ = 0;
-  if (candidates_.empty()) {
-    stage_ = Stage::settled;
-    simulation_.switch_to(Offload::none);
-    return;
-  }
+  if (candidates_.empty()) return settle();
   stage_ = Stage::trying;
   const Offload mode = candidates_.back().mode;
   candidates_.pop_back();
@@ -155,10 +152,23 @@ void AutoOffload::judge_trial(double seconds) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), ", %s %.4g tried", name_of(simulation_.mode()), 1e3 * each);
   found_ += text.data();
-  if (each > worth_keeping * alone_ || on_any_rank(!simulation_.has_coworker())) return try_next();
+  if (on_any_rank(!simulation_.has_coworker())) {
+    best_ = Offload::none;
+    return settle();
+  }
+  if (each <= worth_keeping * alone_ && (best_ == Offload::none || each < best_s_)) {
+    best_ = simulation_.mode();
+    best_s_ = each;
+  }
+  if (!candidates_.empty() && best_ != Offload::none && candidates_.back().predicted > model_error * best_s_) return settle();
+  try_next();
+}
+
+void AutoOffload::settle() {
   stage_ = Stage::settled;
   seconds_ = 0;
   steps_ = 0;
+  if (simulation_.mode() != best_) simulation_.switch_to(best_);
 }
 
 void AutoOffload::watch_over(double seconds) {

@@ -4,8 +4,8 @@
 //             nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers costs nothing
 //   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
 //   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
-//   settled   the first that was faster than the host alone, as tried; or none. A mode that gets slower than the host alone
-//             was, twice in a row, is given up for good
+//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower than one
+//             that was tried are not. A mode that gets slower than the host alone was, twice in a row, is given up for good
 //
 // With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is none. Time
 // is an argument. All ranks decide alike.
@@ -31,7 +31,7 @@ class AutoOffload {
  private:
   struct Candidate {
     Offload mode;
-    double predicted;
+    double predicted;  // seconds a step
   };
   void probe();
   void measure(double seconds);
@@ -39,6 +39,7 @@ class AutoOffload {
   void choose();
   void try_next();
   void judge_trial(double seconds);
+  void settle();
   void watch_over(double seconds);
   [[nodiscard]] bool host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const;
   [[nodiscard]] double interval_seen() const;
@@ -53,6 +54,8 @@ class AutoOffload {
   AgentPhases agent_;
   double alone_ = 0;  // a step of the host alone
   std::vector<Candidate> candidates_;  // the best last
+  Offload best_ = Offload::none;       // of those that were tried
+  double best_s_ = 0;
   std::int64_t steps_ = 0, rebuilds_first_ = 0, steps_warm_ = 0, trial_unit_ = 1;
   double seconds_ = 0;
   int slow_windows_ = 0;
