@@ -85,7 +85,9 @@ def agent(context: typer.Context) -> None:
 
 
 @app.command("sockets")
-def sockets_command(command: Annotated[list[str], typer.Argument(help="-- PROGRAM ARGUMENTS…", show_default=False)],
+def sockets_command(command: Annotated[
+                        list[str], typer.Argument(help="-- PROGRAM ARGUMENTS…; or ss", show_default=False)
+                    ],
                     agent: AgentOption = None,
                     address: Annotated[
                         str | None, typer.Option(help="The agent's own (tcp.address), for programs that bind to it.")
@@ -96,12 +98,30 @@ def sockets_command(command: Annotated[list[str], typer.Argument(help="-- PROGRA
                     to: Annotated[
                         str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,…; else all.")
                     ] = None,
+                    fallback: Annotated[
+                        bool, typer.Option("--fallback", help="What no agent serves is the kernel's; else it fails.")
+                    ] = False,
+                    report: Annotated[
+                        bool, typer.Option("--report", help="At exit: what was left to the kernel, and why.")
+                    ] = False,
+                    http: HttpOption = None,
+                    as_json: JsonFlag = False,
                     ) -> None:  # fmt: skip
-    """Runs an unmodified program whose TCP connections go over the agent (docs/sockets.md)."""
+    """Runs an unmodified program whose TCP connections go over the agent (docs/sockets.md); `offpath sockets ss` lists
+    the connections that the agent has."""
+    if command == ["ss"] and "--" not in sys.argv:
+        rows = sockets.connections_in(fetch_status(find_http(http, agent)))
+        if as_json:
+            print_json(rows)
+        else:
+            make_console().print(sockets.table_of(rows))
+        return
     where = agent or os.environ.get("OFFPATH_AGENT")
     if not where:
         raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
-    environment = sockets.environment(where, address=address, listen=listen, connect=to)
+    environment = sockets.environment(
+        where, address=address, listen=listen, connect=to, fallback=fallback, report=report
+    )
     with os_errors():
         os.execvpe(command[0], command, environment)
 

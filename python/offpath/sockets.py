@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from .errors import Error
+from rich.table import Table
+
+from .errors import AgentError, Error
 
 LIBRARY = "liboffpath_sockets.so"
 
@@ -30,10 +33,14 @@ def find_library() -> Path:
 
 
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
+                fallback: bool = False, report: bool = False,
                 base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
     """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
-    to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one."""
+    to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one.
+    ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it."""
     made = {**base, "OFFPATH_AGENT": agent}
+    made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
+    made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
     for name, value in (("ADDRESS", address), ("LISTEN", listen), ("CONNECT", connect)):
         made.pop(f"OFFPATH_SOCKETS_{name}", None)
         if value is not None:
@@ -41,3 +48,31 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
     others = made.get("LD_PRELOAD")
     made["LD_PRELOAD"] = f"{find_library()}:{others}" if others else str(find_library())
     return made
+
+
+def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Listeners and connections of an agent's ``/status.json``, each with the process it belongs to (``pid``; None: the
+    program has gone). Raises AgentError if the agent has no device for connections."""
+    if "tcp" not in status:
+        raise AgentError("this agent has no device for TCP connections (tcp.device)")
+    programs = {each["number"]: each for each in status["channels"]}
+    rows = []
+    for each in status["tcp"]["connections"]:
+        program = programs.get(each["channel"], {})
+        rows.append({**each, "pid": program.get("pid"), "program": program.get("program")})
+    return rows
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("State", "Local", "Peer", "Process"):
+        table.add_column(name)
+    for name in ("Send-Q", "Received", "Sent", "RTT ms"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        of = f"{row['program']} ({row['pid']})" if row["pid"] else "-"
+        waiting = row["offered"] - row["acknowledged"]
+        figures = (waiting, row["received"], row["acknowledged"], f"{row['round_trip_us'] / 1000:.3g}")
+        table.add_row(row["state"], row["local"], row["remote"] or "*", of, *map(str, figures))
+    return table

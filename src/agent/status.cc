@@ -250,6 +250,13 @@ void write_tcp(Json& json, const AgentStatus& status) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners).member("seats", each.seats).end_object();
   }
+  json.end_list().key("connections").begin_list();
+  for (const auto& each : tcp.connections) {
+    json.begin_object().member("channel", each.program).member("state", each.listens ? "LISTEN" : tcp::state_name(each.state));
+    json.member("local", tcp::text_of(each.key.local)).member("remote", each.listens ? "" : tcp::text_of(each.key.remote));
+    json.member("received", each.received).member("offered", each.offered).member("acknowledged", each.acknowledged);
+    json.member("round_trip_us", each.round_trip_ns / microsecond_ns).end_object();
+  }
   json.end_list().end_object();
 }
 

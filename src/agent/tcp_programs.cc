@@ -122,6 +122,10 @@ bool TcpPrograms::fall_asleep(TimeNs now) {
   return station_->fall_asleep(now) && service_.fall_asleep();
 }
 
+namespace {
+constexpr std::size_t connections_shown = 4096;
+}
+
 TcpStatus TcpPrograms::status() const {
   TcpStatus status;
   status.device = settings_.device;
@@ -132,6 +136,7 @@ TcpStatus TcpPrograms::status() const {
   status.port = port_->counters();
   status.service = service_.counters();
   status.programs = service_.programs();
+  status.connections = service_.connections(connections_shown);
   return status;
 }
 

@@ -26,6 +26,7 @@ struct TcpStatus {
   tcp::PortCounters port;
   tcp::TcpServiceCounters service;
   std::vector<tcp::TcpService::ProgramStatus> programs;
+  std::vector<tcp::TcpService::ConnectionStatus> connections;  // at most connections_shown
 };
 
 class TcpPrograms final : public loop::Poller {

@@ -299,7 +299,10 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
       now = monotonic_ns();
       continue;
     }
-    if (!program().fall_asleep()) continue;
+    if (!program().fall_asleep()) {
+      now = monotonic_ns();  // news may be of sockets that this set does not watch, and go on for ever
+      continue;
+    }
     lock.lock();
     const bool sleeps = set->queue.empty();
     if (sleeps) ++set->sleepers;

@@ -27,6 +27,7 @@ Call* next(const char* name) {
     return call(arguments...);                                   \
   }
 
+OFP_KERNEL_CALL(socket, int(int, int, int))
 OFP_KERNEL_CALL(bind, int(int, const sockaddr*, socklen_t))
 OFP_KERNEL_CALL(listen, int(int, int))
 OFP_KERNEL_CALL(accept4, int(int, sockaddr*, socklen_t*, int))
@@ -46,6 +47,9 @@ OFP_KERNEL_CALL(recvfrom, ssize_t(int, void*, size_t, int, sockaddr*, socklen_t*
 OFP_KERNEL_CALL(sendto, ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t))
 OFP_KERNEL_CALL(recvmsg, ssize_t(int, msghdr*, int))
 OFP_KERNEL_CALL(sendmsg, ssize_t(int, const msghdr*, int))
+OFP_KERNEL_CALL(recvmmsg, int(int, mmsghdr*, unsigned, int, timespec*))
+OFP_KERNEL_CALL(sendmmsg, int(int, mmsghdr*, unsigned, int))
+OFP_KERNEL_CALL(splice, ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned))
 OFP_KERNEL_CALL(sendfile, ssize_t(int, int, off_t*, size_t))
 OFP_KERNEL_CALL(getsockopt, int(int, int, int, void*, socklen_t*))
 OFP_KERNEL_CALL(setsockopt, int(int, int, int, const void*, socklen_t))

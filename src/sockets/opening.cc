@@ -12,6 +12,7 @@
 #include "sockets/addresses.h"
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
+#include "sockets/left_to_kernel.h"
 
 namespace offpath::sockets {
 
@@ -57,9 +58,16 @@ int errno_of(const Failure& why) {
   }
 }
 
+// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is.
+[[nodiscard]] bool falls_back(int fd) {
+  if (!program().policy().falls_back || descriptors().bound(fd)) return false;
+  count_left(Left::no_agent);
+  return true;
+}
+
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
-  if (area == nullptr) return failed(ENETDOWN);
+  if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
   const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max)), wishes_of(fd));
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
@@ -70,13 +78,14 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   if (socket->take_place(fd, flags_of(fd)) < 0) return -1;
   program().show(*socket);
   descriptors().put(fd, std::move(socket));
+  count_offloaded();
   return 0;
 }
 
-int begin_connection(int fd, SocketArea::Endpoint to, std::uint16_t local_port) {
+int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
   SocketArea* const area = program().open();
-  if (area == nullptr) return failed(ENETDOWN);
-  const auto handle = area->connect(to, local_port, wishes_of(fd));
+  if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
+  const auto handle = area->connect(to, descriptors().bound(fd).value_or(0), wishes_of(fd));
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
@@ -85,6 +94,7 @@ int begin_connection(int fd, SocketArea::Endpoint to, std::uint16_t local_port) 
   const timeval limit = socket->send_timeout;
   const bool waits = (flags & SOCK_NONBLOCK) == 0;
   descriptors().put(fd, std::move(socket));
+  count_offloaded();
   if (!waits) return failed(EINPROGRESS);
   const Use made = descriptors().find(fd);
   if (!made) return failed(EBADF);
@@ -136,6 +146,17 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
 
 using namespace offpath::sockets;
 
+OFP_CALL int socket(int domain, int type, int protocol) noexcept {
+  const int made = kernel::socket(domain, type, protocol);
+  if (made < 0 || program().policy().agent.empty()) return made;
+  constexpr int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+  if (domain == AF_UNIX) count_left(Left::unix_domain);
+  else if (domain == AF_INET6) count_left(Left::ipv6);
+  else if (domain != AF_INET) count_left(Left::other_families);
+  else if ((type & ~flags) != SOCK_STREAM) count_left(Left::datagrams);
+  return made;
+}
+
 // The agent's own address is none of this machine's, so the kernel would refuse it.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   const auto at = read_address(address, length);
@@ -146,13 +167,20 @@ OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
 
 OFP_CALL int listen(int fd, int backlog) noexcept {
   if (const Use socket = descriptors().find(fd)) return socket->listener ? 0 : failed(EINVAL);
-  if (program().policy().agent.empty() || program().forked() || !is_tcp(fd)) return kernel::listen(fd, backlog);
+  if (program().policy().agent.empty() || !is_tcp(fd)) return kernel::listen(fd, backlog);
+  if (program().forked()) {
+    count_left(Left::forked_child);
+    return kernel::listen(fd, backlog);
+  }
   sockaddr_in name{};
   socklen_t length = sizeof name;
   if (kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
   SocketArea::Endpoint at{ntohl(name.sin_addr.s_addr), ntohs(name.sin_port)};
   if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
-  if (at.port == 0 || !program().policy().listens(at.address, at.port)) return kernel::listen(fd, backlog);
+  if (at.port == 0 || !program().policy().listens(at.address, at.port)) {
+    count_left(Policy::is_loopback(at.address) ? Left::loopback : Left::not_named);
+    return kernel::listen(fd, backlog);
+  }
   return offload_listener(fd, at, backlog);
 }
 
@@ -166,6 +194,9 @@ OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accep
 OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
   if (const Use socket = descriptors().find(fd)) return go_on_connecting(fd, *socket);
   const auto to = read_address(address, length);
-  if (!to || !program().policy().connects(to->address) || program().forked() || !is_tcp(fd)) return kernel::connect(fd, address, length);
-  return begin_connection(fd, *to, descriptors().bound(fd).value_or(0));
+  if (!to || program().policy().agent.empty() || !is_tcp(fd)) return kernel::connect(fd, address, length);
+  const bool named = program().policy().connects(to->address);
+  if (named && !program().forked()) return begin_connection(fd, *to, address, length);
+  count_left(named ? Left::forked_child : Policy::is_loopback(to->address) ? Left::loopback : Left::not_named);
+  return kernel::connect(fd, address, length);
 }

@@ -53,13 +53,18 @@ bool Policy::listens(std::uint32_t address, std::uint16_t port) const noexcept {
   return ports_all || std::ranges::find(ports, port) != ports.end();
 }
 
+bool Policy::is_loopback(std::uint32_t address) noexcept { return loopback.has(address); }
+
 bool Policy::connects(std::uint32_t address) const noexcept {
-  if (agent.empty() || address == 0 || loopback.has(address)) return false;
+  if (agent.empty() || address == 0 || is_loopback(address)) return false;
   return std::ranges::any_of(networks, [&](const Network& each) { return each.has(address); });
 }
 
-Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect) {
+Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect, const char* fallback) {
   Policy policy;
+  const std::string_view falls_back = fallback != nullptr ? fallback : "0";
+  if (falls_back != "0" && falls_back != "1") return fail(Error::invalid, "OFFPATH_SOCKETS_FALLBACK is '{}': 0 or 1", falls_back);
+  policy.falls_back = falls_back == "1";
   if (agent != nullptr) policy.agent = agent;
   if (address != nullptr) {
     OFP_ASSIGN(policy.own, parse_address(address));

@@ -20,13 +20,15 @@ struct Policy {
   bool ports_all = true;
   std::vector<std::uint16_t> ports;  // OFFPATH_SOCKETS_LISTEN=8000,6379: where listeners are offloaded
   std::vector<Network> networks;     // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,…: connections to these are offloaded
+  bool falls_back = false;           // OFFPATH_SOCKETS_FALLBACK=1: what no agent serves is the kernel's, and does not fail
 
   // A listener at this address and port; loopback is always the kernel's.
   [[nodiscard]] bool listens(std::uint32_t address, std::uint16_t port) const noexcept;
   [[nodiscard]] bool connects(std::uint32_t address) const noexcept;
+  [[nodiscard]] static bool is_loopback(std::uint32_t address) noexcept;
 };
 
 // Each text as its variable has it; null: it is not set, and every port, or every network, is meant.
-[[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect);
+[[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect, const char* fallback = nullptr);
 
 }  // namespace offpath::sockets

@@ -47,6 +47,13 @@ TEST(SocketPolicy, WhatIsWrongIsNamed) {
     EXPECT_EQ(policy.error().code, Error::invalid);
   }
   EXPECT_FALSE(read_policy("unix:/a", "here", nullptr, nullptr));
+  EXPECT_FALSE(read_policy("unix:/a", nullptr, nullptr, nullptr, "yes"));
+}
+
+TEST(SocketPolicy, FallsBackOnlyWhenItIsTold) {
+  EXPECT_FALSE(read_policy("unix:/a", nullptr, nullptr, nullptr)->falls_back);
+  EXPECT_FALSE(read_policy("unix:/a", nullptr, nullptr, nullptr, "0")->falls_back);
+  EXPECT_TRUE(read_policy("unix:/a", nullptr, nullptr, nullptr, "1")->falls_back);
 }
 
 }  // namespace

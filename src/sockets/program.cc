@@ -18,6 +18,7 @@
 
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
+#include "sockets/left_to_kernel.h"
 
 namespace offpath::sockets {
 
@@ -31,7 +32,12 @@ void say(std::string_view what, const Failure& why) {
   std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
 }
 
-[[gnu::destructor]] void at_exit() { program().leave(); }
+[[gnu::destructor]] void at_exit() {
+  program().leave();
+  const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
+  if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())
+    std::fprintf(stderr, "offpath sockets: %s\n", report().c_str());
+}
 
 }  // namespace
 
@@ -43,7 +49,7 @@ Program& program() noexcept {
 
 Program::Program() : pid_(getpid()) {
   auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"), std::getenv("OFFPATH_SOCKETS_LISTEN"),
-                            std::getenv("OFFPATH_SOCKETS_CONNECT"));
+                            std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"));
   if (policy) policy_ = std::move(*policy);
   else say("nothing is offloaded", policy.error());
   pthread_atfork(nullptr, nullptr, [] { program().in_child(); });
@@ -64,6 +70,7 @@ SocketArea* Program::open() {
   if (memory == MAP_FAILED) return nullptr;
   sockets_ = static_cast<Socket*>(memory);
   for (std::uint32_t handle = 0; handle < options.flows; ++handle) new (sockets_ + handle) Socket;
+  const OwnSockets none_of_the_programs;
   auto opened = channel::Sockets::connect(policy_.agent, program_invocation_short_name, options, monotonic_ns() + open_wait_ns);
   if (!opened) {
     say("no connections over " + policy_.agent, opened.error());

@@ -13,11 +13,53 @@
 #include "sockets/kernel.h"
 #include "sockets/transfer.h"
 
+using namespace offpath;
 using namespace offpath::sockets;
 
 namespace {
 
+using Piece = std::array<std::byte, 65'536>;  // of what is copied by way of the stack; less than was asked for is an answer that callers expect
+
 std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{const_cast<void*>(bytes), length}}}; }
+
+// What the pipe takes is taken from the socket.
+ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at_once) {
+  Piece bytes;
+  const ssize_t there = receive(fd, socket, one(bytes.data(), std::min(count, bytes.size())), MSG_PEEK | (at_once ? MSG_DONTWAIT : 0));
+  if (there <= 0) return there;
+  const ssize_t written = kernel::write(pipe, static_cast<const void*>(bytes.data()), static_cast<std::size_t>(there));
+  return written <= 0 ? written : receive(fd, socket, one(bytes.data(), static_cast<std::size_t>(written)), MSG_WAITALL | MSG_DONTWAIT);
+}
+
+// No more is taken from the pipe than there is room for: it cannot be put back.
+ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_once) {
+  Piece bytes;
+  const auto room_of = [&]() -> std::size_t {
+    const auto look = program().area().look(socket.handle);
+    program().show_changed();
+    const auto ring = static_cast<std::uint64_t>(socket.send_buffer);
+    return look && look->unacknowledged < ring ? ring - look->unacknowledged : 0;
+  };
+  std::size_t room = room_of();
+  while (room == 0) {
+    if (at_once || returns_at_once(socket, 0)) return failed(EAGAIN);
+    socket.hide_writable(fd, program().area());
+    if (const int code = wait_for(fd, socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
+    if (program().lost()) return failed(ECONNRESET);
+    room = room_of();
+  }
+  pollfd filled{pipe, POLLIN, 0};
+  const timespec now{};
+  if (at_once && kernel::ppoll(&filled, nfds_t{1}, &now, static_cast<const sigset_t*>(nullptr)) == 0) return failed(EAGAIN);
+  const ssize_t got = kernel::read(pipe, static_cast<void*>(bytes.data()), std::min({count, room, bytes.size()}));
+  for (ssize_t sent = 0; got > 0 && sent < got;) {
+    const ssize_t more = offpath::sockets::send(fd, socket, one(bytes.data() + sent, static_cast<std::size_t>(got - sent)), 0);
+    if (more > 0) sent += more;
+    else if (errno != EAGAIN) return -1;
+    else if (const int code = wait_for(fd, socket, POLLOUT, {}); code != 0 && code != EINTR) return failed(code);  // another thread had the room
+  }
+  return got;
+}
 
 }  // namespace
 
@@ -77,11 +119,44 @@ OFP_CALL ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return socket ? offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags) : kernel::sendmsg(fd, message, flags);
 }
 
+// Of a stream each message is what there is. The time limit is looked at between messages, as the kernel does.
+OFP_CALL int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* limit) {
+  if (!descriptors().find(fd)) return kernel::recvmmsg(fd, messages, count, flags, limit);
+  const TimeNs deadline = limit == nullptr ? never : deadline_after(monotonic_ns(), limit->tv_sec * second_ns + limit->tv_nsec);
+  unsigned done = 0;
+  while (done < count) {
+    const bool waits = done == 0 || (flags & MSG_WAITFORONE) == 0;
+    const ssize_t got = recvmsg(fd, &messages[done].msg_hdr, (flags & ~MSG_WAITFORONE) | (waits ? 0 : MSG_DONTWAIT));
+    if (got < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done++].msg_len = static_cast<unsigned>(got);
+    if (got == 0 || monotonic_ns() >= deadline) break;
+  }
+  return static_cast<int>(done);
+}
+
+OFP_CALL int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  if (!descriptors().find(fd)) return kernel::sendmmsg(fd, messages, count, flags);
+  for (unsigned done = 0; done < count; ++done) {
+    const ssize_t sent = sendmsg(fd, &messages[done].msg_hdr, flags);
+    if (sent < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done].msg_len = static_cast<unsigned>(sent);
+  }
+  return static_cast<int>(count);
+}
+
+OFP_CALL ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, std::size_t count, unsigned flags) {
+  const Use source = descriptors().find(from), sink = descriptors().find(to);
+  if (!source && !sink) return kernel::splice(from, from_at, to, to_at, count, flags);
+  if (from_at != nullptr || to_at != nullptr) return failed(ESPIPE);
+  if (source && sink) return failed(EINVAL);  // one of the two is a pipe
+  const bool at_once = (flags & SPLICE_F_NONBLOCK) != 0;
+  return source ? splice_from(from, *source, to, count, at_once) : splice_to(from, to, *sink, count, at_once);
+}
+
 OFP_CALL ssize_t sendfile(int fd, int file, off_t* offset, std::size_t count) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::sendfile(fd, file, offset, count);
-  // One piece: less than was asked for is an answer that callers expect.
-  std::array<std::byte, 65'536> bytes;
+  Piece bytes;
   const off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
   const ssize_t got = ::pread(file, bytes.data(), std::min(count, bytes.size()), at);
   if (got <= 0) return got;

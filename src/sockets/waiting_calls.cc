@@ -33,6 +33,9 @@ void show(int count, const fd_set* a, const fd_set* b, const fd_set* c) {
 }
 
 [[nodiscard]] TimeNs wait_of(int ms) { return ms < 0 ? never : ms * millisecond_ns; }
+[[nodiscard]] TimeNs wait_of(const timespec* limit) {
+  return limit == nullptr || limit->tv_sec >= never / second_ns ? never : limit->tv_sec * second_ns + limit->tv_nsec;
+}
 
 }  // namespace
 
@@ -64,8 +67,7 @@ OFP_CALL int epoll_pwait(int epoll, epoll_event* events, int room, int ms, const
 OFP_CALL int epoll_wait(int epoll, epoll_event* events, int room, int ms) { return epoll_pwait(epoll, events, room, ms, nullptr); }
 
 OFP_CALL int epoll_pwait2(int epoll, epoll_event* events, int room, const timespec* limit, const sigset_t* mask) {
-  const TimeNs wait_ns = limit == nullptr ? never : limit->tv_sec * second_ns + limit->tv_nsec;
-  if (const auto done = epoll_sets().wait(epoll, events, room, wait_ns, mask)) return *done;
+  if (const auto done = epoll_sets().wait(epoll, events, room, wait_of(limit), mask)) return *done;
   return kernel::epoll_pwait2(epoll, events, room, limit, mask);
 }
 

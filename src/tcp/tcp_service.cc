@@ -131,6 +131,23 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
   return all;
 }
 
+std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t most) const {
+  std::vector<ConnectionStatus> all;
+  for (const auto& [number, program] : programs_) {
+    for (const Held& held : program.held) {
+      if (all.size() == most) return all;
+      if (held.is == Held::Is::listener) {
+        all.push_back({.program = number, .listens = true, .state = FlowState::closed, .key = {{{}, held.port}, {}}, .received = 0, .offered = 0, .acknowledged = 0,
+                       .round_trip_ns = 0});
+      } else if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
+        all.push_back({.program = number, .listens = false, .state = flow->state, .key = flow->key, .received = flow->received, .offered = flow->offered,
+                       .acknowledged = flow->acknowledged, .round_trip_ns = flow->rtt.smoothed_ns()});
+      }
+    }
+  }
+  return all;
+}
+
 // ---- what the stack asks
 
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {

@@ -67,6 +67,16 @@ class TcpService final : public Owner {
     std::size_t flows, listeners, seats;
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
+  struct ConnectionStatus {
+    std::uint64_t program;
+    bool listens;            // of a listener there is the port alone
+    FlowState state;
+    FlowKey key;
+    std::uint64_t received, offered, acknowledged;  // bytes so far, of the peer's and of the program's
+    TimeNs round_trip_ns;
+  };
+  // Listeners, and connections that the stack has still; no more than so many.
+  [[nodiscard]] std::vector<ConnectionStatus> connections(std::size_t most) const;
 
   // ---- Owner
   std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) override;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import shutil
 import subprocess
@@ -284,6 +285,7 @@ import socket, sys, threading
 def echo(connection):
     while data := connection.recv(65536):
         connection.sendall(data)
+    connection.close()
 listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
 print("listening", flush=True)
 while True:
@@ -291,6 +293,135 @@ while True:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     threading.Thread(target=echo, args=(connection,), daemon=True).start()
 """
+
+
+EVERY_KIND = """
+import socket, sys
+listener = socket.create_server(("0.0.0.0", 7102))
+client = socket.create_connection((sys.argv[1], 7102))
+local = socket.create_connection(("127.0.0.1", 7102))
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+client.send(b"x")
+print(listener.accept()[0].recv(1).decode())
+"""
+
+
+def test_without_an_agent_sockets_fail_or_are_the_kernels_as_was_said(tmp_path: Path, pair: NetworkPair) -> None:
+    command = pair.far_command(sys.executable, "-c", EVERY_KIND, KERNEL_ADDRESS)
+    nowhere = f"unix:{tmp_path}/agent.sock"
+    failing = fetch(command, sockets.environment(nowhere))
+    assert b"Network is down" in failing.stderr, failing
+    done = fetch(command, sockets.environment(nowhere, fallback=True, report=True))
+    assert done.stdout == b"x\n", done
+    said = done.stderr.decode().splitlines()[-1]
+    assert said.startswith("offpath sockets: 0 offloaded, "), said
+    for reason in ("1 left to the kernel (Unix)", "1 left to the kernel (IPv6)", "1 left to the kernel (datagrams)",
+                   "1 left to the kernel (loopback)", "2 left to the kernel (no agent)"):  # fmt: skip
+        assert reason in said, said
+
+
+# By the echo server: what was sent comes back.
+KIN_OF_TRANSFER = """
+import ctypes, os, socket, sys
+
+class Part(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+class Header(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32), ("parts", ctypes.POINTER(Part)),
+                ("count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
+                ("flags", ctypes.c_int)]
+
+class Message(ctypes.Structure):
+    _fields_ = [("header", Header), ("length", ctypes.c_uint)]
+
+def messages(buffers):
+    made = (Message * len(buffers))()
+    for message, buffer in zip(made, buffers):
+        message.header.parts = ctypes.pointer(Part(ctypes.addressof(buffer), len(buffer)))
+        message.header.count = 1
+    return made
+
+libc = ctypes.CDLL(None, use_errno=True)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+out = [ctypes.create_string_buffer(letter * 1000, 1000) for letter in (b"a", b"b", b"c")]
+sent = messages(out)
+assert libc.sendmmsg(s.fileno(), sent, 3, 0) == 3 and [each.length for each in sent] == [1000] * 3
+into = [ctypes.create_string_buffer(1000) for _ in range(3)]
+got = messages(into)
+assert libc.recvmmsg(s.fileno(), got, 3, socket.MSG_WAITALL, None) == 3
+assert [each.length for each in got] == [1000] * 3 and [each.raw for each in into] == [each.raw for each in out]
+assert libc.recvmmsg(s.fileno(), got, 3, socket.MSG_DONTWAIT, None) == -1
+
+pipe_out, pipe_in = os.pipe()
+back_out, back_in = os.pipe()
+data = os.urandom(1_000_000)
+returned, at, filled = b"", 0, 0
+s.setblocking(False)
+while len(returned) < len(data):
+    if filled == 0 and at < len(data):
+        filled = os.write(pipe_in, data[at : at + 50_000])
+        at += filled
+    try:
+        if filled > 0:
+            filled -= os.splice(pipe_out, s.fileno(), filled)
+    except BlockingIOError:
+        pass
+    try:
+        returned += os.read(back_out, os.splice(s.fileno(), back_in, 65536))
+    except BlockingIOError:
+        pass
+assert returned == data
+s.setblocking(True)
+s.shutdown(socket.SHUT_WR)
+assert os.splice(s.fileno(), back_in, 65536) == 0
+print("done")
+"""
+
+
+def test_messages_and_splices(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7103"), stdout=subprocess.PIPE)
+    try:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == b"listening\n"
+        command = pair.near_command(sys.executable, "-c", KIN_OF_TRANSFER, KERNEL_ADDRESS, "7103")
+        done = fetch(command, environment(tmp_path))
+        assert (done.stdout, done.stderr) == (b"done\n", b"")
+    finally:
+        peer.kill()
+        peer.wait()
+
+
+def test_connections_are_listed(tmp_path: Path, pair: NetworkPair) -> None:
+    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
+    settings += ["--http", f"unix:{tmp_path}/http.sock"]
+    program = "; ".join(["import socket", "s = socket.create_server(('0.0.0.0', 8002))", "print('there', flush=True)",
+                         "c, _ = s.accept()", "c.send(b'hello')", "c.recv(1)", "print('here', flush=True)",
+                         "c.recv(1)"])  # fmt: skip
+    list_command = [sys.executable, "-m", "offpath", "sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock"]
+    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()):
+        server = subprocess.Popen(
+            pair.near_command(sys.executable, "-c", program), env=environment(tmp_path), stdout=subprocess.PIPE
+        )
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"there\n"
+        ask = "; ".join(["import socket, time", f"s = socket.create_connection(('{AGENT_ADDRESS}', 8002))", "s.recv(5)",
+                         "s.send(b'x')", "time.sleep(60)"])  # fmt: skip
+        client = subprocess.Popen(pair.far_command(sys.executable, "-c", ask))
+        try:
+            assert server.stdout.readline() == b"here\n"
+            rows = json.loads(fetch([*list_command, "--json"]).stdout)
+            assert [(each["state"], each["local"], each["received"], each["offered"]) for each in rows] == [
+                ("LISTEN", "0.0.0.0:8002", 0, 0), ("ESTABLISHED", f"{AGENT_ADDRESS}:8002", 1, 5)]  # fmt: skip
+            assert {each["pid"] for each in rows} == {server.pid}
+            drawn = fetch(list_command).stdout.decode()
+            assert f"{AGENT_ADDRESS}:8002" in drawn and KERNEL_ADDRESS in drawn and "LISTEN" in drawn
+        finally:
+            for each in (server, client):
+                each.kill()
+                each.wait()
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
