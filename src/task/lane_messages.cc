@@ -299,7 +299,8 @@ void LaneMessages::settle(TimeNs now, Effects& effects) {
 // ---- time
 
 void LaneMessages::end_late(TimeNs now, Effects& effects) {
-  for (auto& [session, lane] : lanes_) {
+  for (auto& entry : lanes_) {
+    Lane& lane = entry.second;  // clang 14 captures no structured binding
     for (auto* const waiting : {&lane.sends, &lane.receives}) {
       std::erase_if(*waiting, [&](Pending& pending) {
         if (pending.operation.deadline_ns > now) return false;
