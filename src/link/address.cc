@@ -170,6 +170,8 @@ Result<Address> Address::parse(std::string_view text) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty()) return fail(Error::invalid, "address '{}': the host is missing ({}:HOST:PORT)", text, scheme);
+  if (host.find_first_of("[]") != std::string_view::npos)
+    return fail(Error::invalid, "address '{}': brackets stand around an IPv6 address, once ({}:[::1]:PORT)", text, scheme);
   if (!bracketed && host.find(':') != std::string_view::npos)
     return fail(Error::invalid, "address '{}': an IPv6 address stands in brackets ({}:[{}]:{})", text, scheme, host, port);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
