@@ -13,6 +13,7 @@
 #include "machine.h"
 #include "mover/body_compressor.h"
 #include "report.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::bench {
 namespace {

@@ -29,6 +29,8 @@
 #include "link_members.h"
 #include "measure.h"
 #include "report.h"
+#include "wire/exchange_messages.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::bench {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "link/link.h"
 #include "machine.h"
+#include "wire/region.h"
 
 namespace offpath::bench {
 

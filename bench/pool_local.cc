@@ -28,7 +28,8 @@
 #include "machine.h"
 #include "pool/pools.h"
 #include "report.h"
-#include "wire/message.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
 
 namespace offpath::bench {
 namespace {

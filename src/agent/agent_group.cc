@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "channel/host_end.h"
 #include "group/launcher.h"
+#include "wire/limits.h"
 
 namespace offpath::agent {
 

@@ -6,6 +6,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::agent {
 

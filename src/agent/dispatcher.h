@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "agent/own_channels.h"
+#include "base/clock.h"
 #include "channel/agent_end.h"
 #include "exchange/exchange_service.h"
 #include "exchange/gauges.h"
@@ -24,6 +24,7 @@
 #include "sift/sift_service.h"
 #include "sift/track_queries.h"
 #include "task/task_service.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::agent {
 

@@ -3,6 +3,10 @@
 
 #include "agent/dispatcher.h"
 #include "base/log.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
+#include "wire/task_messages.h"
 
 namespace offpath::agent {
 

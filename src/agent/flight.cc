@@ -12,6 +12,10 @@
 #include <thread>
 #include <utility>
 
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+
 namespace offpath::agent {
 
 namespace {

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "wire/replies.h"
+
 namespace offpath::agent {
 
 using mover::ChannelNumber;

@@ -14,6 +14,7 @@
 #include "plugin/message.h"
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
+#include "wire/limits.h"
 
 namespace offpath::agent {
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "agent/json.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::agent {
 

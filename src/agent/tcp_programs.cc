@@ -6,7 +6,10 @@
 #include <cerrno>
 
 #include "link/authentication.h"
-#include "wire/message.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/replies.h"
+#include "wire/tcp_messages.h"
 
 namespace offpath::agent {
 

@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 #include "channel/agent_end_operations.h"
+#include "wire/region.h"
+#include "wire/replies.h"
 
 namespace offpath::channel {
 

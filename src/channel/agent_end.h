@@ -23,7 +23,8 @@
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
-#include "wire/message.h"
+#include "wire/message_kinds.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::channel {
 
@@ -95,7 +96,7 @@ class AgentEnd {
   template <class Message>
   void reply(wire::ReplyKind kind, std::uint64_t ticket, const Message& message) {
     scratch_.clear();
-    wire::encode(message, scratch_);
+    encode(message, scratch_);  // of namespace wire, declared where the message is
     reply_bytes(kind, ticket, scratch_);
   }
   // `stream` is wire::any_reply where no stream is concerned.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "wire/message.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 

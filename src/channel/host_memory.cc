@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 
 #include "channel/host_end.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::channel {
 

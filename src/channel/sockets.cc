@@ -7,6 +7,8 @@
 
 #include "link/address.h"
 #include "link/handshake.h"
+#include "wire/message_kinds.h"
+#include "wire/tcp_messages.h"
 
 namespace offpath::channel {
 

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "channel/host_end.h"
 #include "channel/socket_area.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/exchange_messages.h"
+#include "wire/message_kinds.h"
+
 namespace offpath::exchange {
 
 void ChannelCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {

@@ -16,7 +16,6 @@
 #include "channel/ring.h"
 #include "exchange/carrier.h"
 #include "group/reach.h"
-#include "wire/message.h"
 
 namespace offpath::exchange {
 

@@ -6,6 +6,8 @@
 
 #include "exchange/exchange_service.h"
 #include "exchange/one_exchange.h"
+#include "wire/exchange_messages.h"
+#include "wire/region.h"
 
 namespace offpath::exchange {
 

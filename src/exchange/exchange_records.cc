@@ -4,6 +4,7 @@
 
 #include "exchange/exchange_service.h"
 #include "exchange/one_exchange.h"
+#include "wire/region.h"
 
 namespace offpath::exchange {
 

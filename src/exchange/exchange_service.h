@@ -24,6 +24,7 @@
 #include "exchange/channel_carrier.h"
 #include "exchange/exchange.h"
 #include "wire/exchange_area.h"
+#include "wire/region.h"
 
 namespace offpath::exchange {
 

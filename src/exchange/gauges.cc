@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "wire/exchange_messages.h"
+#include "wire/message_kinds.h"
+
 namespace offpath::exchange {
 
 void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects) {

@@ -15,7 +15,7 @@
 #include "channel/ring.h"
 #include "exchange/sample.h"
 #include "wire/gauges_layout.h"
-#include "wire/message.h"
+#include "wire/region.h"
 
 namespace offpath::exchange {
 

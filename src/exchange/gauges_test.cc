@@ -1,4 +1,6 @@
 #include "exchange/gauges.h"
+#include "wire/exchange_messages.h"
+#include "wire/message_kinds.h"
 
 #include <gtest/gtest.h>
 

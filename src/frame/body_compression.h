@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "frame/plan.h"
-#include "wire/message.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::frame {
 

@@ -6,6 +6,7 @@
 #include "frame/c_arrays.h"
 #include "frame/parse.h"
 #include "frame/random_batches.h"
+#include "wire/stream_messages.h"
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::group {
 

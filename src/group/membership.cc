@@ -4,7 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "wire/message.h"
 
 namespace offpath::group {
 

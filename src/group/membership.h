@@ -27,7 +27,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "wire/message.h"
+#include "wire/peer_messages.h"
 
 namespace offpath::group {
 

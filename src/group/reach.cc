@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "wire/replies.h"
+
 namespace offpath::group {
 
 using channel::HostEnd;

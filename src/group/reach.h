@@ -20,7 +20,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "channel/host_end.h"
-#include "wire/message.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
 
 namespace offpath::group {
 

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "channel/effects.h"
 #include "channel/ring.h"
-#include "wire/message.h"
+#include "wire/peer_messages.h"
 
 namespace offpath::group {
 

@@ -5,6 +5,8 @@
 
 #include "host/connection.h"
 #include "link/handshake.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
 
 namespace offpath::host {
 namespace {

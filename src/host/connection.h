@@ -17,6 +17,7 @@
 #include "host/report.h"
 #include "host/requests.h"
 #include "host/staging.h"
+#include "wire/region.h"
 #include "offpath/offpath.h"
 
 namespace offpath::host {

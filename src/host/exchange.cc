@@ -11,6 +11,11 @@
 
 #include "host/connection.h"
 #include "wire/exchange_area.h"
+#include "wire/exchange_messages.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/replies.h"
 
 namespace offpath::host {
 

@@ -1,5 +1,6 @@
 // Exchanges through the C interface: what is wrong is named, changes nothing, and leaves nothing open on the agent.
 #include "host/fake_agent.h"
+#include "wire/limits.h"
 
 namespace offpath::host {
 namespace {

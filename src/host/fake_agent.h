@@ -17,6 +17,13 @@
 #include "host/connection.h"
 #include "link/loopback_link.h"
 #include "wire/exchange_area.h"
+#include "wire/exchange_messages.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/region.h"
+#include "wire/replies.h"
+#include "wire/stream_messages.h"
+#include "wire/task_messages.h"
 
 namespace offpath::host {
 

@@ -7,6 +7,9 @@
 #include <bit>
 #include <cerrno>
 
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
+
 namespace offpath::host {
 
 namespace {

@@ -7,6 +7,8 @@
 
 #include "host/connection.h"
 #include "host/operation.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 

@@ -10,7 +10,12 @@
 
 #include "host/connection.h"
 #include "wire/cursor.h"
+#include "wire/exchange_messages.h"
 #include "wire/gauges_layout.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/replies.h"
 
 using namespace offpath;
 using namespace offpath::host;

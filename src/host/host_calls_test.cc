@@ -3,6 +3,9 @@
 
 #include "frame/c_data.h"
 #include "host/fake_agent.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::host {
 namespace {

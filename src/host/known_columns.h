@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "channel/host_end.h"
-#include "wire/message.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::host {
 

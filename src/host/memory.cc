@@ -1,5 +1,6 @@
 // The calls of offpath.h about memory: ranges and segments.
 #include "host/connection.h"
+#include "wire/region.h"
 
 using namespace offpath;
 using namespace offpath::host;

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "wire/function_outputs.h"
-#include "wire/message.h"
+#include "wire/lane_messages.h"
 
 namespace offpath::host {
 

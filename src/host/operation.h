@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "channel/host_end.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::host {
 

@@ -2,6 +2,9 @@
 
 #include "host/frame.h"
 #include "host/stream.h"
+#include "wire/limits.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::host {
 

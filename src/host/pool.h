@@ -7,6 +7,7 @@
 #include "host/connection.h"
 #include "host/frame.h"
 #include "host/operation.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::host {
 

@@ -1,6 +1,9 @@
 // Computations: asked of the program's own agent, whose group finds the row.
 #include "host/pool.h"
 #include "host/stream.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
 
 namespace offpath::host {
 

@@ -8,6 +8,9 @@
 #include "host/frame.h"
 #include "host/pool.h"
 #include "host/stream.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 

@@ -9,6 +9,8 @@
 #include "frame/template.h"
 #include "host/frame.h"
 #include "host/pool.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
 
 namespace offpath::host {
 

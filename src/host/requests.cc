@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/pool_messages.h"
+
 namespace offpath::host {
 
 using channel::Reply;

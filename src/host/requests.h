@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/operation.h"
+#include "wire/message_kinds.h"
 
 struct ofp_request;
 

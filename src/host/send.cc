@@ -6,6 +6,10 @@
 #include <cstring>
 
 #include "host/stream.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::host {
 

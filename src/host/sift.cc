@@ -3,6 +3,10 @@
 
 #include "host/frame.h"
 #include "host/stream.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
+#include "wire/sift_messages.h"
 
 namespace offpath::host {
 

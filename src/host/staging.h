@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "channel/host_end.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 

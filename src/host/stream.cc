@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "frame/c_data.h"
+#include "wire/replies.h"
 
 namespace offpath::host {
 namespace {

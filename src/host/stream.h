@@ -14,6 +14,10 @@
 #include "frame/schema.h"
 #include "host/connection.h"
 #include "host/known_columns.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::host {
 

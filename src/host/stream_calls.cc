@@ -1,6 +1,7 @@
 // The calls of offpath.h about streams.
 #include "frame/c_data.h"
 #include "host/stream.h"
+#include "wire/limits.h"
 
 using namespace offpath;
 using namespace offpath::host;

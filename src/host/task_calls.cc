@@ -4,6 +4,8 @@
 
 #include "host/task_here.h"
 #include "host/tasks.h"
+#include "wire/limits.h"
+#include "wire/task_messages.h"
 
 using namespace offpath;
 using namespace offpath::host;

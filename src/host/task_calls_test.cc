@@ -1,5 +1,7 @@
 // Tasks through the C interface: what is wrong is named, and nothing of it reaches the agent.
 #include "host/fake_agent.h"
+#include "wire/limits.h"
+#include "wire/task_messages.h"
 
 namespace offpath::host {
 namespace {

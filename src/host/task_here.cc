@@ -9,7 +9,6 @@
 
 #include "base/bytes.h"
 #include "wire/function_outputs.h"
-#include "wire/message.h"
 
 namespace offpath::host {
 

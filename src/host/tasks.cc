@@ -4,6 +4,10 @@
 #include <atomic>
 #include <cstring>
 
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
+
 namespace offpath::host {
 
 using wire::BufferRef;

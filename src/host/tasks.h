@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "host/connection.h"
+#include "wire/region.h"
+#include "wire/task_messages.h"
 
 namespace offpath::host {
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "link/host_control.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "link/doca_link.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

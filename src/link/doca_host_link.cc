@@ -2,6 +2,7 @@
 
 #include "link/doca_link.h"
 #include "link/tcp_host_link.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "link/loopback_link.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

@@ -5,6 +5,7 @@
 #include "link/handshake.h"
 #include "link/sealed_memory.h"
 #include "link/tcp_agent_link.h"
+#include "wire/region.h"
 
 using namespace offpath;
 using namespace offpath::link;

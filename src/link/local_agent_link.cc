@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/region.h"
+
 namespace offpath::link {
 
 using wire::ControlType;

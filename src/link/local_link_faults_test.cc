@@ -9,6 +9,7 @@
 #include "link/emulated.h"
 #include "link/sealed_memory.h"
 #include "link/seeded_random.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

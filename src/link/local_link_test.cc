@@ -9,6 +9,7 @@
 #include "link/connected_pair.h"
 #include "link/emulated.h"
 #include "link/sealed_memory.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

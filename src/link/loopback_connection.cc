@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "link/sealed_memory.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

@@ -1,4 +1,5 @@
 #include "link/loopback_link.h"
+#include "wire/region.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

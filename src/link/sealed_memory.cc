@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <string>
 
+#include "wire/region.h"
+
 namespace offpath::link {
 
 namespace {

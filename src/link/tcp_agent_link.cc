@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "wire/region.h"
+
 namespace offpath::link {
 
 using wire::ControlType;

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "link/tcp_server.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

@@ -8,6 +8,7 @@
 
 #include "link/connected_pair.h"
 #include "link/test_certificate.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

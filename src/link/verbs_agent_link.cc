@@ -3,6 +3,8 @@
 #include <array>
 #include <cerrno>
 
+#include "wire/region.h"
+
 namespace offpath::link {
 
 using wire::ControlType;

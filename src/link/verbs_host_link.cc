@@ -2,6 +2,7 @@
 
 #include "link/tcp_host_link.h"
 #include "link/verbs_link.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

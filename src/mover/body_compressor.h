@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "frame/body_compression.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "frame/parse.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "mover/operation.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
 
 namespace offpath::mover {
 

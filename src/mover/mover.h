@@ -20,6 +20,8 @@
 #include "mover/agent_serialise.h"
 #include "mover/effects.h"
 #include "wire/control.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -9,6 +9,8 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -4,6 +4,8 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
+#include "wire/replies.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

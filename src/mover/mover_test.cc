@@ -10,6 +10,8 @@
 
 #include "frame/parse.h"
 #include "frame/schema.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
 
 namespace offpath::mover {
 namespace {

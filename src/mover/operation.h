@@ -9,6 +9,8 @@
 #include "frame/plan.h"
 #include "mover/body_compressor.h"
 #include "mover/mover.h"
+#include "wire/region.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::mover {
 

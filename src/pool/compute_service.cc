@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "frame/parse.h"
+#include "wire/limits.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

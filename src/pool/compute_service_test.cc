@@ -6,6 +6,11 @@
 #include <cstring>
 
 #include "plugin/output_memory.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
+#include "wire/region.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 namespace {

@@ -5,6 +5,10 @@
 
 #include "pool/glob.h"
 #include "pool/stream_file.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::pool {
 

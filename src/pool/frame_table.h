@@ -26,6 +26,8 @@
 #include "pool/disk.h"
 #include "pool/pool_name.h"
 #include "pool/query_run.h"
+#include "wire/region.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "pool/frame_table.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

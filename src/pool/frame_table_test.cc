@@ -1,4 +1,7 @@
 #include "pool/frame_table.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -11,6 +11,7 @@
 #include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/reserve.h"
+#include "wire/region.h"
 
 namespace offpath::pool {
 

@@ -19,7 +19,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "wire/message.h"
+#include "wire/limits.h"
 
 namespace offpath::pool {
 

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/config.h"
-#include "wire/message.h"
+#include "wire/limits.h"
 
 namespace offpath::pool {
 

@@ -35,6 +35,9 @@
 #include "pool/intake.h"
 #include "pool/pool_name.h"
 #include "pool/query_members.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -2,6 +2,9 @@
 #include <utility>
 
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
 
 namespace offpath::pool {
 

@@ -8,6 +8,9 @@
 
 #include "pool/glob.h"
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

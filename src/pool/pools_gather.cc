@@ -4,6 +4,10 @@
 #include <utility>
 
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -5,6 +5,10 @@
 
 #include "pool/placement.h"
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -6,6 +6,9 @@
 #include "pool/glob.h"
 #include "pool/placement.h"
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
 
 namespace offpath::pool {
 

@@ -7,6 +7,9 @@
 
 #include "pool/placement.h"
 #include "pool/pools.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "pool/pools.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

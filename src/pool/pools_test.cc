@@ -1,5 +1,6 @@
 // The pools of one agent by themselves: requests and answers in, effects out. Several agents together: tests/sim/pool_sim_test.cc.
 #include "pool/pools.h"
+#include "wire/pool_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "mover/effects.h"
 #include "pool/frame_table.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::pool {
 

@@ -6,6 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "pool/query_answer.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 

@@ -22,6 +22,7 @@
 #include "mover/effects.h"
 #include "pool/query_members.h"
 #include "pool/query_run.h"
+#include "wire/pool_messages.h"
 
 namespace offpath::pool {
 

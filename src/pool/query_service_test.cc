@@ -7,6 +7,9 @@
 #include <arrow/ipc/reader.h>
 
 #include "pool/test_frames.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::pool {
 namespace {

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "pool/query_answer.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
 
 namespace offpath::pool {
 

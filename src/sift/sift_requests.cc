@@ -4,6 +4,11 @@
 
 #include "sift/sift_service.h"
 #include "sift/track_reader.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
+#include "wire/sift_messages.h"
 
 namespace offpath::sift {
 

@@ -7,6 +7,11 @@
 
 #include "base/log.h"
 #include "pool/placement.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
+#include "wire/sift_messages.h"
 
 namespace offpath::sift {
 

@@ -9,6 +9,7 @@
 #include "pool/query_members.h"
 #include "sift/sift_service.h"
 #include "sift/track_reader.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::sift {
 

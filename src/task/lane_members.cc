@@ -5,6 +5,10 @@
 #include "plugin/output_memory.h"
 #include "task/lane_messages.h"
 #include "task/session.h"
+#include "wire/lane_messages.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+#include "wire/replies.h"
 
 namespace offpath::task {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plugin/message.h"
+#include "wire/replies.h"
 
 namespace offpath::task {
 

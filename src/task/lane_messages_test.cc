@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "task/test_lanes.h"
+#include "wire/message_kinds.h"
 
 namespace offpath::task {
 namespace {

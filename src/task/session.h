@@ -13,6 +13,8 @@
 #include "mover/effects.h"
 #include "plugin/call.h"
 #include "task/resident_memory.h"
+#include "wire/region.h"
+#include "wire/task_messages.h"
 
 namespace offpath::task {
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "task/task_service.h"
+#include "wire/replies.h"
 
 namespace offpath::task {
 

@@ -17,6 +17,8 @@
 
 #include "plugin/output_memory.h"
 #include "task/lane_messages.h"
+#include "wire/message_kinds.h"
+#include "wire/replies.h"
 
 namespace offpath::task {
 

@@ -1,6 +1,7 @@
 #include "wire/control.h"
 
 #include "wire/fields.h"
+#include "wire/limits.h"
 
 namespace offpath::wire {
 

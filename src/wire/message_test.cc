@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "wire/cursor.h"
+#include "wire/slot.h"
 
 namespace offpath::wire {
 namespace {

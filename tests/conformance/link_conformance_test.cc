@@ -8,6 +8,7 @@
 
 #include "link/connected_pair.h"
 #include "link_pair.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "link_pair.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "link/seeded_random.h"
 #include "link_pair.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

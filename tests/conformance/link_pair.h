@@ -13,6 +13,7 @@
 
 #include "link/emulated.h"
 #include "link/link.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "link_pair.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

@@ -17,6 +17,7 @@
 #include "link/lasting_memory.h"
 #include "link/seeded_random.h"
 #include "software_card.h"
+#include "wire/region.h"
 
 namespace offpath::link {
 namespace {

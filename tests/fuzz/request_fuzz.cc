@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "channel/ring.h"
 #include "tests/sim/sim_agent.h"
+#include "wire/message_kinds.h"
+#include "wire/stream_messages.h"
 
 using namespace offpath;
 

@@ -16,9 +16,11 @@
 #include "frame/parse.h"
 #include "link/fault_link.h"
 #include "mover/body_compressor_undone.h"
+#include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
-#include "tests/sim/seeds.h"
+#include "wire/limits.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::sim {
 namespace {

@@ -21,6 +21,7 @@
 #include "group/membership.h"
 #include "link/seeded_random.h"
 #include "seeds.h"
+#include "wire/peer_messages.h"
 
 namespace offpath::sim {
 namespace {

@@ -18,9 +18,14 @@
 #include "frame/layout.h"
 #include "frame/parse.h"
 #include "pool/memory_store.h"
+#include "tests/sim/seeds.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
-#include "tests/sim/seeds.h"
+#include "wire/limits.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/replies.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::sim {
 namespace {

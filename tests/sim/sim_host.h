@@ -13,7 +13,11 @@
 #include "channel/host_end.h"
 #include "frame/schema.h"
 #include "link/loopback_link.h"
-#include "wire/message.h"
+#include "wire/message_kinds.h"
+#include "wire/pool_messages.h"
+#include "wire/region.h"
+#include "wire/replies.h"
+#include "wire/stream_messages.h"
 
 namespace offpath::sim {
 

@@ -17,8 +17,12 @@
 #include <set>
 
 #include "link/fault_link.h"
-#include "tests/sim/sim_agent.h"
 #include "tests/sim/seeds.h"
+#include "tests/sim/sim_agent.h"
+#include "wire/message_kinds.h"
+#include "wire/region.h"
+#include "wire/replies.h"
+#include "wire/task_messages.h"
 
 namespace offpath::sim {
 namespace {

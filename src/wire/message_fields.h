@@ -1,0 +1,66 @@
+// What the messages' own files are written with: fields that several messages have, and the definitions of encode and decode
+// from `fields(way, message)` (fields.h) and `check(message)`, which says what has to hold between fields beyond that each is
+// well formed.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/fields.h"
+#include "wire/limits.h"
+#include "wire/region.h"
+
+namespace offpath::wire {
+
+inline constexpr std::string_view row_key = "the row key", column_key = "the column key";
+
+Status check(const auto&) { return {}; }
+
+// What lists and drops choose by.
+void globs(auto& way, auto& m) {
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.row_glob, pattern_bytes_max, "the row pattern");
+  way.text(m.column_glob, pattern_bytes_max, "the column pattern");
+}
+
+// Where an object lies that an agent is to pull.
+void object_at(auto& way, BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
+void object_at(auto& way, const BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
+
+// The object that a request of a member is about.
+void keys(auto& way, auto& m) {
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.row_key, key_bytes_max, row_key);
+  way.text(m.column_key, key_bytes_max, column_key);
+}
+
+// What is called, and where its outputs go.
+void function(auto& way, auto& m) {
+  way(m.stores);
+  way.text(m.plugin, name_bytes_max, "the plug-in's name");
+  way.text(m.function, name_bytes_max, "the function's name");
+  way.text(m.result_row, key_bytes_max, "the result's row key");
+  way.text(m.result_column, key_bytes_max, "the result's column key");
+  way.bytes(m.arguments);
+}
+inline Status check_arguments(Bytes arguments) {
+  if (arguments.size() > arguments_bytes_max)
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row", arguments.size(),
+                arguments_bytes_max);
+  return {};
+}
+
+}  // namespace offpath::wire
+
+#define OFFPATH_DEFINE_CODING(Message)                              \
+  void encode(const Message& message, std::vector<std::byte>& to) { \
+    FieldWriter way(to);                                            \
+    fields(way, message);                                           \
+  }                                                                 \
+  Status decode(Bytes payload, Message& message) {                  \
+    FieldReader way(payload);                                       \
+    fields(way, message);                                           \
+    OFP_TRY(way.finish());                                          \
+    return check(message);                                          \
+  }

@@ -1,0 +1,77 @@
+// The numbers by which the rings tell messages apart: requests of the host, and replies of the agent.
+#pragma once
+
+#include <cstdint>
+
+namespace offpath::wire {
+
+enum class EntryKind : std::uint8_t {
+  announce_range = 1,
+  retire_range = 2,
+  open_stream = 3,
+  close_stream = 4,
+  send = 5,
+  move = 6,
+  step_end = 7,
+  wake_at = 8,
+  need_credit = 9,
+  probe = 10,
+  pool_get = 11,
+  pool_list = 12,
+  pool_drop = 13,
+  pool_write = 14,
+  release = 15,
+  member_table = 16,
+  peer_put = 17,
+  peer_get = 18,
+  peer_deliver = 19,
+  peer_list = 20,
+  peer_drop = 21,
+  peer_step_end = 22,
+  peer_define = 23,
+  pool_query = 24,
+  query_next = 25,
+  pool_compute = 26,
+  peer_compute = 27,
+  push_lease = 28,
+  peer_piece = 30,
+  sift_flush = 31,
+  peer_flush = 32,
+  sift_tracks = 33,
+  peer_tracks = 34,
+  sift_info = 35,
+  peer_query = 36,
+  peer_query_next = 37,
+  peer_cancel = 38,
+  pool_cancel = 39,
+  gauges_open = 40,
+  gauges_close = 41,
+  exchange_open = 48,
+  exchange_info = 49,
+  exchange_wait = 50,
+  exchange_grant = 51,
+  exchange_close = 52,
+  peer_exchange = 53,
+  task_open = 64,
+  task_run = 65,
+  task_wait = 66,
+  task_cancel = 67,
+  task_close = 68,
+  peer_lanes = 69,
+  peer_receive = 70,
+  peer_message = 71,
+  tcp_open = 72,
+  tcp_close = 73,
+};
+
+enum class ReplyKind : std::uint8_t {
+  failed = 1,
+  opened = 2,
+  probed = 3,
+  got = 4,
+  listed = 5,
+  done = 6,
+  task_done = 7,
+};
+
+}  // namespace offpath::wire

@@ -1,0 +1,136 @@
+// Memory that a program announces, and the streams it hands batches over by.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/coding.h"
+#include "wire/region.h"
+
+namespace offpath::wire {
+
+inline constexpr std::uint32_t buffers_max = 2800;  // of one send
+inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
+inline constexpr std::uint32_t set_buffers_max = 64;   // of each
+inline constexpr std::uint64_t sets_bytes_max = 2 << 20;  // of one channel, by set_bytes: both sides count
+[[nodiscard]] constexpr std::uint64_t set_bytes(std::uint64_t buffers) noexcept { return 128 + 256 * buffers; }  // with a plan
+
+enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
+inline constexpr std::uint8_t destinations = 8;
+[[nodiscard]] std::string_view destination_name(Destination destination) noexcept;
+[[nodiscard]] Result<Destination> parse_destination(std::string_view name);  // the error lists all names
+
+// Of a frame's bodies, as Arrow IPC has it.
+enum class Compression : std::uint8_t { none, lz4, zstd };
+inline constexpr std::uint8_t compressions = 3;
+[[nodiscard]] std::string_view compression_name(Compression compression) noexcept;
+[[nodiscard]] Result<Compression> parse_compression(std::string_view name);  // the error lists all names
+
+struct AnnounceRange {
+  RegionId range;
+  std::uint32_t generation;
+  std::uint64_t base;
+  std::uint64_t length;
+  std::uint32_t key;
+};
+
+struct RetireRange {
+  RegionId range;
+  std::uint32_t generation;
+};
+
+struct OpenStream {
+  std::uint32_t stream;
+  Destination destination;
+  std::uint64_t rows_max;
+  std::uint64_t keep;  // frames the pool keeps; 0: all
+  std::uint32_t ranks;
+  std::uint32_t rank;
+  std::string_view name;
+  std::string_view pool;
+  Bytes schema;        // frame::encode; empty: plain bytes (native, serialised)
+  Compression compression = Compression::none;  // of frames that are Arrow as they were pulled (ipc, ipc-page)
+};
+
+struct CloseStream {
+  std::uint32_t stream;
+};
+
+struct Node {
+  std::int64_t length;
+  std::int64_t null_count;  // -1: not known
+};
+static_assert(sizeof(Node) == 16);
+
+// One batch. With no nodes, every node has `rows` rows and no nulls, and `buffers` are the value buffers of
+// the leaf columns only: fixed-width columns without validity. Otherwise nodes and buffers are all of the
+// template's, dictionaries first, in the order of frame::Template.
+//
+// A program that sends the same arrays again and again names them once: buffers that come with a set number, from 1 to
+// sets_max, are remembered under it until others come with that number or the stream is closed; a set number without
+// buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale as
+// others do.
+struct Send {
+  std::uint32_t stream;
+  std::uint64_t charge;  // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
+  std::uint64_t rows;
+  std::string_view row_key;
+  std::string_view column_key;
+  std::vector<Node> nodes;
+  std::vector<BufferRef> buffers;
+  std::uint32_t set = 0;  // 0: none
+};
+
+struct MovePiece {
+  BufferRef source;
+  std::uint64_t target_offset;
+};
+static_assert(sizeof(MovePiece) == 40);
+
+struct Move {
+  std::uint32_t stream;
+  bool update;           // an object that is there already
+  std::uint64_t charge;  // as of Send
+  std::uint64_t object_bytes;
+  std::string_view row_key;
+  std::string_view column_key;
+  std::vector<MovePiece> pieces;
+};
+
+struct StepEnd {
+  std::uint32_t stream;
+  std::string_view row_key;
+};
+
+// The host is about to sleep: wake it when `word` has reached `value`. Posted in order, so `now` also means: when
+// everything posted before has been taken out of the ring.
+enum class WakeWord : std::uint8_t { pulled, stored, credit, replies, now };
+
+struct WakeAt {
+  std::uint32_t stream;  // of the completion line; 0 for replies and now
+  WakeWord word;
+  std::uint64_t value;   // replies: the position up to which the host has read the reply ring; wakes beyond it
+};
+
+struct NeedCredit {
+  std::uint32_t stream;
+  std::uint64_t total;  // the credit word the host waits for
+};
+
+// What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
+[[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
+// Short keys are part of charge_base.
+inline constexpr std::uint64_t short_keys_bytes = 1024;
+[[nodiscard]] constexpr std::uint64_t charge_of_keys(std::string_view row_key, std::string_view column_key) noexcept {
+  const std::uint64_t bytes = row_key.size() + column_key.size();
+  return bytes <= short_keys_bytes ? 0 : align_up(bytes, page_bytes);
+}
+
+#define OFFPATH_STREAM_MESSAGES(X) \
+  X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit)
+OFFPATH_STREAM_MESSAGES(OFFPATH_DECLARE_CODING)
+
+}  // namespace offpath::wire

@@ -1,0 +1,23 @@
+#include "wire/tcp_messages.h"
+
+#include "wire/message_fields.h"
+
+namespace offpath::wire {
+namespace {
+
+void fields(auto& way, Is<TcpOpen> auto& m) {
+  way.begins("opening of TCP connections");
+  object_at(way, m.memory);
+  way(m.version, m.wish_slots, m.news_slots, m.flows);
+}
+
+void fields(auto& way, Is<TcpClose> auto& m) {
+  way.begins("end of TCP connections");
+  way(m.version);
+}
+
+}  // namespace
+
+OFFPATH_TCP_MESSAGES(OFFPATH_DEFINE_CODING)
+
+}  // namespace offpath::wire
