@@ -324,6 +324,10 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.counter("tcp_payload_bytes_total", payload, stack.payload_in, {{"direction", "in"}});
   families.counter("tcp_payload_bytes_total", payload, stack.payload_out, {{"direction", "out"}});
   families.counter("tcp_retransmitted_bytes_total", "Payload that was sent again.", stack.retransmitted);
+  const std::string repairs = "Repairs of what was lost, by what told: SACK or duplicates, a probe of the last segment, a timeout.";
+  families.counter("tcp_repairs_total", repairs, stack.repairs, {{"told_by", "acknowledgements"}});
+  families.counter("tcp_repairs_total", repairs, stack.tail_probes, {{"told_by", "tail_probe"}});
+  families.counter("tcp_repairs_total", repairs, stack.timeouts, {{"told_by", "timeout"}});
   families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
   families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
   families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.", service.programs_ended);

@@ -45,6 +45,9 @@ struct FlowSlow {
   std::uint64_t buffer_bytes = 0;   // the largest window the owner allowed
   std::uint8_t probes = 0;          // of a closed window or of a silent peer, not answered
   TimeNs probe_at = 0;              // when to see whether the peer has been silent for too long
+  Sequence tail_end{};              // of the tail probe: what was sent until then
+  std::uint32_t tail_ms = 0;        // when it left, in the clock of timestamps
+  std::uint32_t tail_flight = 0;    // bytes in flight then
   FlowError error = FlowError::none;
 };
 
@@ -70,6 +73,7 @@ struct Flow {
   bool fin_wanted : 1 = false, fin_sent : 1 = false;
   bool repairing : 1 = false, timed_out : 1 = false;       // until recovery_point is acknowledged; after a timeout
   bool resend_now : 1 = false;                             // whatever the window says
+  bool tail_due : 1 = false, wants_tail : 1 = false, tail_out : 1 = false;  // the timer is a tail probe's; send one; one is on its way
   bool timing : 1 = false;
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
 

@@ -167,6 +167,18 @@ TEST(Receive, DropsWhatIsOlderThanItsTimestamps) {
   )");
 }
 
+// A clock of milliseconds goes round in 50 days: after half of them nothing is older or newer (RFC 7323, 5.5).
+TEST(Receive, ForgetsTimestampsOfAPeerThatWasSilentForWeeks) {
+  const std::string_view begun = R"(
+    listen 80
+    in  S 0 mss 1460 ts 1000:0
+    out SA 0 ack 1
+    in  A 1 ack 1 ts 1001:0
+  )";
+  expect_script(std::string(begun) + "wait 1900000s\n in A 1:101 ack 1 ts 900:0\n out A 1 ack 1\n received 0");
+  expect_script(std::string(begun) + "wait 2100000s\n in A 1:101 ack 1 ts 900:0\n received 100");
+}
+
 TEST(Send, RepeatsWhatIsNotAcknowledgedWithBackoff) {
   expect_script(served + R"(
     offer 1000
@@ -241,6 +253,81 @@ TEST(Send, RepairsWhatSackSaysIsMissingAndNothingElse) {
     acknowledged 8000
     wait 10s
     none
+  )");
+}
+
+// A round trip of 10 ms is known; four segments are on their way.
+const std::string with_a_tail = R"(
+    listen 80
+    in  S 0 mss 1000 sack
+    out SA 0 ack 1 sack
+    in  A 1 ack 1
+    offer 1000
+    out A 1:1001
+    wait 10ms
+    in  A 1 ack 1001
+    offer 5000
+    out A 1001:2001
+    out A 2001:3001
+    out A 3001:4001
+    out A 4001:5001
+    wait 20ms
+    none
+    wait 10ms
+    out A 4001:5001              # after two round trips
+    wait 100ms
+    none
+)";
+
+TEST(Send, ProbesTheTailAndRepairsWhatThatShows) {
+  expect_script(with_a_tail + R"(
+    in  A 1 ack 1001 sack 4001:5001
+    out A 1001:2001
+    out A 2001:3001
+    none
+    in  A 1 ack 3001 sack 4001:5001
+    out A 3001:4001
+    in  A 1 ack 5001
+    acknowledged 5000
+    wait 10s
+    none
+  )");
+}
+
+TEST(Send, ATailThatWasLostIsRepairedByItsProbe) {
+  expect_script(with_a_tail + R"(
+    in  A 1 ack 5001
+    acknowledged 5000
+    wait 10s
+    none
+    offer 11000
+    out A 5001:6001
+    out A 6001:7001
+    none                         # a segment was lost, so the window is smaller
+  )");
+}
+
+TEST(Send, AProbeThatIsNotAnsweredIsFollowedByATimeout) {
+  expect_script(with_a_tail + R"(
+    wait 120ms
+    out A 1001:2001
+    in  A 1 ack 2001
+    out A 2001:3001
+  )");
+}
+
+TEST(Send, ASingleSegmentWaitsForItsTimeout) {
+  expect_script(served + R"(
+    offer 1000
+    out A 1:1001
+    wait 10ms
+    in  A 1 ack 1001
+    offer 2000
+    out A 1001:2001
+    wait 150ms
+    none
+    wait 100ms
+    out A 1001:2001
   )");
 }
 

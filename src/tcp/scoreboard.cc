@@ -90,6 +90,11 @@ void Scoreboard::judge(std::uint32_t mss) {
   }
 }
 
+void Scoreboard::lose_waiting() noexcept {
+  for (Hole& hole : holes_)
+    if (hole.state == State::waiting) hole.state = State::lost;
+}
+
 std::optional<SequenceRange> Scoreboard::lost() const noexcept {
   for (const Hole& hole : holes_)
     if (hole.state == State::lost) return SequenceRange{hole.begin, hole.end};

@@ -39,6 +39,9 @@ class Scoreboard {
   // after them has.
   void judge(std::uint32_t mss);
 
+  // All that is missing before the highest byte selected is lost: that byte left long after it (RFC 8985, 7.4).
+  void lose_waiting() noexcept;
+
   // The first range to be sent again.
   [[nodiscard]] std::optional<SequenceRange> lost() const noexcept;
   // The first bytes of it were sent, `next` being the first byte never sent.
@@ -46,6 +49,7 @@ class Scoreboard {
 
   // Bytes that are on their way (RFC 6675, pipe).
   [[nodiscard]] std::uint32_t in_flight(Sequence next) const noexcept;
+  [[nodiscard]] Sequence highest() const noexcept { return highest_; }  // byte selected, or what was acknowledged
   [[nodiscard]] bool empty() const noexcept { return holes_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return holes_.size(); }
 

@@ -124,6 +124,7 @@ class Stack {
   [[nodiscard]] bool receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs now);
   void acknowledge(Flow& flow, const Segment& segment, TimeNs now);
   void take_sack(Flow& flow, const Segment& segment);
+  void judge_tail(Flow& flow, const Segment& segment, TimeNs now);
   void find_losses(Flow& flow, TimeNs now);
   void fin_acknowledged(Flow& flow, TimeNs now);
   [[nodiscard]] static std::uint32_t in_flight(const Flow& flow) noexcept;
@@ -142,6 +143,7 @@ class Stack {
   void send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now);
   bool send_lost(Flow& flow, const MacAddress& to, TimeNs now);
   bool send_new(Flow& flow, const MacAddress& to, TimeNs now);
+  void send_tail(Flow& flow, const MacAddress& to, TimeNs now);
   std::uint32_t emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now);
   [[nodiscard]] std::uint32_t sendable(const Flow& flow) const noexcept;
   [[nodiscard]] static Sequence data_end(const Flow& flow) noexcept;
@@ -152,6 +154,7 @@ class Stack {
 
   // stack_timers.cc
   void timer_due(Flow& flow, TimeNs now);
+  void await_acknowledgement(Flow& flow, TimeNs now);
   void retransmission_due(Flow& flow, TimeNs now);
   void keepalive_due(Flow& flow, TimeNs now);
   [[nodiscard]] TimeNs keepalive_at(const Flow& flow) const noexcept;

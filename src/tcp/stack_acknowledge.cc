@@ -56,6 +56,7 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
     ++flow.duplicates;
   }
   if (flow.state == FlowState::closed) return false;
+  if (flow.tail_out) judge_tail(flow, segment, now);
   find_losses(flow, now);
   return true;
 }
@@ -99,12 +100,28 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
     board.reset();
   if (!flow.repairing || flow.timed_out)
     congestion_.on_acknowledged(flow.congestion, {bytes, 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
-  flow.retransmit_due = flow.una == flow.next ? never : now + flow.rtt.timeout_ns(options_.rto);
+  flow.retransmit_due = never;
+  flow.tail_due = flow.wants_tail = false;
+  if (flow.una != flow.next) await_acknowledgement(flow, now);
   if (data > 0) note(flow, change::acknowledged);
   if (fin) fin_acknowledged(flow, now);
   if (flow.state == FlowState::closed) return;
   arm(flow);
   make_ready(flow);
+}
+
+// What a tail probe has shown (RFC 8985, 7.4).
+void Stack::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
+  const FlowSlow& slow = *flow.slow;
+  if (flow.una >= slow.tail_end) {
+    flow.tail_out = false;
+    // All has arrived. If it was the probe that brought the end, a segment was lost; acknowledgements of what came before it are older.
+    const bool by_probe = !flow.timestamps || !segment.options.timestamps || static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
+    if (by_probe && !flow.repairing) congestion_.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
+  } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
+    flow.tail_out = false;
+    slow.scoreboard->lose_waiting();
+  }
 }
 
 void Stack::find_losses(Flow& flow, TimeNs now) {
@@ -117,7 +134,7 @@ void Stack::find_losses(Flow& flow, TimeNs now) {
     if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
     congestion_.on_loss(flow.congestion, before, flow.mss, now);
     flow.repairing = flow.resend_now = true;
-    flow.timed_out = flow.timing = false;
+    flow.timed_out = flow.timing = flow.tail_out = flow.tail_due = flow.wants_tail = false;
     flow.recovery_point = flow.next;
     ++counters_.repairs;
   }

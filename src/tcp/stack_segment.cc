@@ -3,6 +3,10 @@
 
 namespace offpath::tcp {
 
+namespace {
+constexpr std::uint32_t timestamp_valid_ms = 24u * 24 * 3600 * 1000;  // RFC 7323, 5.5
+}
+
 void Stack::take_syn_options(Flow& flow, const TcpOptions& peer) const noexcept {
   flow.timestamps = peer.timestamps.has_value();
   flow.sack = peer.sack_permitted;
@@ -18,16 +22,15 @@ void Stack::take_syn_options(Flow& flow, const TcpOptions& peer) const noexcept 
 
 void Stack::established(Flow& flow, TimeNs now) {
   flow.state = FlowState::established;
+  flow.heard_ms = timestamp(0, now);
   flow.retries = 0;
   flow.retransmit_due = never;
   note(flow, change::connected);
   arm(flow);
   make_ready(flow);
-  static_cast<void>(now);
 }
 
 void Stack::receive_segment(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now) {
-  flow.heard_ms = timestamp(0, now);
   if (flow.state == FlowState::syn_sent) return receive_in_syn_sent(flow, segment, from, now);
   if (flow.state == FlowState::time_wait && segment.has(flag::syn) && !segment.has(flag::ack) && !segment.has(flag::rst) &&
       segment.sequence > flow.receive_next && listeners_.contains(flow.key.local.port)) {
@@ -107,7 +110,9 @@ bool Stack::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
   if (flow.timestamps && !reset) {
     if (!segment.options.timestamps) return false;
     const std::uint32_t value = segment.options.timestamps->value;
-    if (static_cast<std::int32_t>(value - flow.recent_timestamp) < 0) {
+    // Of a peer that was silent for longer nothing can be said: its clock may have gone half round.
+    const bool recent = timestamp(0, now) - flow.heard_ms < timestamp_valid_ms;
+    if (recent && static_cast<std::int32_t>(value - flow.recent_timestamp) < 0) {
       ++counters_.duplicates;
       if (segment.length() > 0) {
         flow.wants_ack = true;
@@ -132,6 +137,7 @@ bool Stack::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
     return false;
   }
   if (segment.options.timestamps && !reset && segment.sequence <= flow.ack_sent) flow.recent_timestamp = segment.options.timestamps->value;
+  flow.heard_ms = timestamp(0, now);
   return true;
 }
 

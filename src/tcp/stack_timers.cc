@@ -27,8 +27,25 @@ void Stack::timer_due(Flow& flow, TimeNs now) {
   if (flow.state != FlowState::closed) arm(flow);
 }
 
+// What is to happen if nothing comes back: a retransmission; or before that, where SACK will say what it shows, a tail probe after two
+// round trips (RFC 8985, 7.2). Of a single segment in flight the acknowledgement may be delayed for longer than that.
+void Stack::await_acknowledgement(Flow& flow, TimeNs now) {
+  constexpr TimeNs granularity_ns = 2 * millisecond_ns;
+  const TimeNs retransmission = flow.rtt.timeout_ns(options_.rto, flow.retries), round_trip = flow.rtt.smoothed_ns();
+  const TimeNs tail = 2 * round_trip + granularity_ns;
+  const bool may = flow.sack && round_trip != 0 && !flow.repairing && !flow.tail_out && flow.send_window > 0;
+  flow.tail_due = may && tail < retransmission && bytes_between(flow.una, flow.next) > flow.mss;
+  flow.retransmit_due = now + (flow.tail_due ? tail : retransmission);
+}
+
 void Stack::retransmission_due(Flow& flow, TimeNs now) {
   flow.retransmit_due = never;
+  if (flow.tail_due) {
+    flow.tail_due = false;
+    flow.wants_tail = true;
+    flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+    return make_ready(flow);
+  }
   if (flow.state == FlowState::time_wait || (flow.state == FlowState::fin_wait_2 && flow.released)) return end(flow, FlowError::none);
   if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) {
     if (flow.retries >= options_.syn_retries) return reset(flow, FlowError::timed_out, now);
@@ -51,7 +68,7 @@ void Stack::retransmission_due(Flow& flow, TimeNs now) {
   ++flow.retries;
   scoreboard(flow).lose_all(flow.una, flow.next);
   flow.repairing = flow.timed_out = flow.resend_now = true;
-  flow.timing = false;
+  flow.timing = flow.tail_out = flow.wants_tail = false;
   flow.duplicates = 0;
   flow.recovery_point = flow.next;
   flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);

@@ -100,13 +100,14 @@ void Stack::serve(Flow& flow, TimeNs now) {
   const unsigned turns = port_.segmentation_bytes > 0 ? 1 : segments_a_turn;
   bool more = flow.state != FlowState::time_wait;
   for (unsigned turn = 0; more && turn < turns && room_to_send(); ++turn) more = send_lost(flow, *to, now) || send_new(flow, *to, now);
+  if (flow.wants_tail && room_to_send()) send_tail(flow, *to, now);
   if (flow.wants_probe && room_to_send()) {
     // A number that was acknowledged long ago: whoever is there says what it expects, and its window.
     emit(flow, {flow.una - 1u, flow.una - 1u}, 0, *to, now);
     flow.wants_probe = false;
   }
   if (flow.wants_ack && room_to_send()) emit(flow, {flow.next, flow.next}, 0, *to, now);
-  if (more || flow.wants_ack || flow.wants_probe) make_ready(flow);
+  if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) make_ready(flow);
   // Nothing is on its way that could be answered, and something cannot be sent: the window is asked for.
   if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0)
     flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.slow->probes);
@@ -160,6 +161,25 @@ bool Stack::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   return true;
 }
 
+// The last segment once more, unless something new has just left in its place: what is missing before it, SACK then says.
+void Stack::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
+  flow.wants_tail = false;
+  if (flow.una == flow.next || flow.repairing) return;
+  const std::uint32_t bytes = std::min<std::uint32_t>(bytes_between(flow.una, flow.next), flow.mss);
+  if (!flow.tail_due) {
+    const std::uint32_t sent = emit(flow, {flow.next - bytes, flow.next}, 0, to, now);
+    if (sent == 0) return;
+    counters_.retransmitted += sent;
+    ++counters_.tail_probes;
+  }
+  flow.timing = flow.tail_due = false;
+  flow.tail_out = true;
+  flow.slow->tail_end = flow.next;
+  flow.slow->tail_flight = bytes_between(flow.una, flow.next);
+  flow.slow->tail_ms = timestamp(flow.timestamp_offset, now);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+}
+
 // How many new bytes may go out in one piece now.
 std::uint32_t Stack::sendable(const Flow& flow) const noexcept {
   const std::uint32_t unsent = bytes_between(flow.next, later(data_end(flow), flow.next)), flight = in_flight(flow);
@@ -195,7 +215,8 @@ bool Stack::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
     flow.timed = flow.next;
     flow.timed_at = now;
   }
-  if (begin == flow.una || flow.retransmit_due == never) flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+  const bool first = bytes_between(flow.una, begin) <= flow.mss;  // or the second, from which on a tail is probed
+  if (first || flow.retransmit_due == never || flow.tail_due || flow.wants_tail) await_acknowledgement(flow, now);
   if (flow.congestion.rate != 0)
     flow.paced_until = std::max(now, flow.paced_until) + static_cast<TimeNs>(double(sent) / static_cast<double>(flow.congestion.rate) * second_ns);
   return !flow.fin_sent;
