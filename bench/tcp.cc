@@ -9,10 +9,13 @@
 //   tcp.post_ns                                  a send of 64 bytes, in the server
 //   tcp.idle_flows                               CPU of program and agent with connections on which nothing happens
 //   tcp.flow_bytes                               of the agent's fast path
+//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that is
 //
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --agent-pid PID
-//   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: all
+//   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
+//                          goodput, sharing: with --over NAME
+//                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
 #include <sched.h>
 
 #include <array>
@@ -23,7 +26,9 @@
 #include "report.h"
 #include "tcp/flow.h"
 #include "tcp/timer_wheel.h"
+#include "tcp_breakdown.h"
 #include "tcp_client.h"
+#include "tcp_goodput.h"
 
 namespace offpath::bench {
 namespace {
@@ -255,6 +260,13 @@ Status run(const Options& options, Report& report) {
   if (wanted("sparse")) OFP_TRY(measure_sparse(sides, options, report));
   if (wanted("posts")) OFP_TRY(measure_posts(sides, options, report));
   if (wanted("idle")) OFP_TRY(measure_idle(sides, options, report));
+  if (part == "breakdown") {
+    OFP_TRY(place(Client::anywhere, options));
+    OFP_TRY(measure_breakdown(sides.offloaded, std::string(options.other("--trace-file")), options, report));
+  }
+  const std::string_view over = options.other("--over");
+  if (part == "goodput") OFP_TRY(measure_goodput(sides.offloaded, sides.kernel, over, options, report));
+  if (part == "sharing") OFP_TRY(measure_sharing(sides.offloaded, sides.kernel, over, options, report));
   return {};
 }
 
@@ -262,5 +274,5 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file"}, offpath::bench::run);
 }

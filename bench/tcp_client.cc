@@ -217,4 +217,28 @@ Result<double> stream(int fd, std::uint64_t in, std::uint64_t out) {
   return double(ticks() - began) * ns_per_tick();
 }
 
+Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin, TimeNs duration) {
+  static std::array<char, 128 << 10> chunk;
+  OFP_ASSIGN(const Fd epoll, watch_many());
+  const std::uint64_t head[2] = {0, 1ull << 40};  // more than can come
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    OFP_TRY(send_all(connections[i].get(), head, sizeof head));
+    OFP_TRY(watch(epoll.get(), connections[i].get(), EPOLLIN, i));
+  }
+  std::vector<std::uint64_t> came(connections.size());
+  const TimeNs counted_from = monotonic_ns() + begin;
+  for (TimeNs now = 0; now < counted_from + duration;) {
+    std::array<epoll_event, events_max> events;
+    OFP_ASSIGN(const int ready, wait_for_events(epoll.get(), events));
+    now = monotonic_ns();
+    for (int i = 0; i < ready; ++i) {
+      const std::size_t number = events[static_cast<std::size_t>(i)].data.u64;
+      const ssize_t got = ::recv(connections[number].get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return fail_errno(got < 0 ? errno : ECONNRESET, "recv from the server");
+      if (got > 0 && now >= counted_from) came[number] += static_cast<std::uint64_t>(got);
+    }
+  }
+  return came;
+}
+
 }  // namespace offpath::bench

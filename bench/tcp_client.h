@@ -20,7 +20,7 @@ struct TcpServer {
   pid_t pid = -1;
 
   // What its ports do: see tcp_server.c.
-  enum Role : std::uint16_t { echo, stream, timed, posts, once };
+  enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped };
   [[nodiscard]] static Result<TcpServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
   [[nodiscard]] Result<Fd> connect(Role role) const;                               // without Nagle's algorithm
   [[nodiscard]] Result<std::int64_t> cpu_ns() const;
@@ -51,5 +51,8 @@ class BusyConnections {
 
 // `in` bytes go to the server, then `out` bytes come back. Nanoseconds until the last has come.
 [[nodiscard]] Result<double> stream(int fd, std::uint64_t in, std::uint64_t out);
+
+// All servers send as fast as they can: how many bytes came on each connection in `duration`, the first `begin` left out.
+[[nodiscard]] Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin, TimeNs duration);
 
 }  // namespace offpath::bench

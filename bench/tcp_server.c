@@ -6,8 +6,9 @@
  *   PORT + 2  timed     echo whose first 8 bytes are how long the read took that got it, in nanoseconds
  *   PORT + 3  posts     N comes, a 64-bit number; N messages of 64 bytes are sent, each with how long the send before it took
  *   PORT + 4  once      what comes first goes back, and the connection is closed
+ *   PORT + 5  stamped   echo whose first 16 bytes are when the read had it, and when its answer's send began (CLOCK_MONOTONIC, ns)
  *
- * `bench_tcp_server PORT` prints a line when it listens. */
+ * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for what it sends. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { roles = 5, backlog = 128, events_max = 64, chunk_bytes = 128 << 10, message_bytes = 64, descriptors_max = 1 << 16 };
-enum role { echo, stream, timed, posts, once };
+enum { roles = 6, backlog = 128, events_max = 64, chunk_bytes = 128 << 10, message_bytes = 64, descriptors_max = 1 << 16 };
+enum role { echo, stream, timed, posts, once, stamped };
 
 struct connection {
   enum role role;
@@ -51,11 +52,12 @@ static void watch(int epoll, int operation, int fd, uint32_t events) {
   if (epoll_ctl(epoll, operation, fd, &event) != 0) fail("epoll_ctl");
 }
 
-static int listen_at(uint16_t port) {
+static int listen_at(uint16_t port, const char *congestion) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
   if (fd < 0 || fd >= descriptors_max) fail("socket");
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (congestion && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0) fail("TCP_CONGESTION");
   if (bind(fd, (const struct sockaddr *)&at, sizeof at) != 0) fail("bind");
   if (listen(fd, backlog) != 0) fail("listen");
   return fd;
@@ -98,6 +100,17 @@ static int answer(int fd, int is_timed) {
     const uint64_t spent = now_ns() - began;
     memcpy(chunk, &spent, sizeof spent);
   }
+  return send_whole(fd, chunk, (size_t)got);
+}
+
+static int answer_stamped(int fd) {
+  const ssize_t got = recv(fd, chunk, sizeof chunk, 0);
+  if (got < 0) return errno == EAGAIN;
+  if (got == 0) return 0;
+  uint64_t stamps[2] = {now_ns(), 0};
+  if ((size_t)got < sizeof stamps) return 0;
+  stamps[1] = now_ns();
+  memcpy(chunk, stamps, sizeof stamps);
   return send_whole(fd, chunk, (size_t)got);
 }
 
@@ -160,21 +173,22 @@ static int serve(int epoll, int fd) {
     case timed: return answer(fd, 1);
     case posts: return post(fd);
     case once: return answer(fd, 0) && 0;
+    case stamped: return answer_stamped(fd);
     case stream: return go_on(epoll, fd, &connections[fd]);
   }
   return 0;
 }
 
 int main(int argc, char **argv) {
-  const int port = argc == 2 ? atoi(argv[1]) : 0;
-  if (port <= 0 || port + roles > 65536) {
-    fprintf(stderr, "usage: bench_tcp_server PORT\n");
+  const int port = argc >= 2 ? atoi(argv[1]) : 0;
+  if (argc > 3 || port <= 0 || port + roles > 65536) {
+    fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION]\n");
     return 2;
   }
   const int epoll = epoll_create1(0);
   if (epoll < 0) fail("epoll_create1");
   for (int role = 0; role < roles; ++role) {
-    const int fd = listen_at((uint16_t)(port + role));
+    const int fd = listen_at((uint16_t)(port + role), argc == 3 ? argv[2] : NULL);
     connections[fd] = (struct connection){.role = (enum role)role, .listens = 1};
     watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
   }

@@ -25,23 +25,28 @@ Status TcpPrograms::prepare(TimeNs now) {
   if (settings_.tap) {
     const std::uint32_t address = settings_.stack.address.value;
     const auto byte = [address](unsigned shift) { return static_cast<std::uint8_t>(address >> shift); };
-    OFP_ASSIGN(port_, tcp::PacketPort::open_tap(settings_.device, {2, 0, byte(24), byte(16), byte(8), byte(0)}));  // 2: given locally
+    OFP_ASSIGN(device_, tcp::PacketPort::open_tap(settings_.device, {2, 0, byte(24), byte(16), byte(8), byte(0)}));  // 2: given locally
   } else {
-    OFP_ASSIGN(port_, tcp::PacketPort::open_interface(settings_.device));
+    OFP_ASSIGN(device_, tcp::PacketPort::open_interface(settings_.device));
   }
   OFP_ASSIGN(congestion_, tcp::congestion_control(settings_.congestion));
-  tcp::PortCapabilities capabilities = port_->capabilities();
+  tcp::PortCapabilities capabilities = device_->capabilities();
   if (settings_.mtu != 0) capabilities.mtu = std::min(capabilities.mtu, settings_.mtu);
   settings_.stack.secret = {link::random_number(), link::random_number()};
   stack_ = std::make_unique<tcp::Stack>(settings_.stack, capabilities, *congestion_, service_, now);
   service_.serve(*stack_);
-  station_ = std::make_unique<tcp::Station>(*port_, *stack_, [this](TimeNs at) { service_.react(at); });
-  return loop_.watch(port_->wait_descriptor(), EPOLLIN);
+  if (!settings_.trace_file.empty()) {
+    OFP_ASSIGN(trace_, tcp::StageTrace::create(settings_.trace_file));
+    traced_port_ = std::make_unique<tcp::TracedPort>(*device_, *trace_);
+  }
+  tcp::Port& port = traced_port_ ? static_cast<tcp::Port&>(*traced_port_) : *device_;
+  station_ = std::make_unique<tcp::Station>(port, *stack_, [this](TimeNs at) { react(at); });
+  return loop_.watch(device_->wait_descriptor(), EPOLLIN);
 }
 
 TcpPrograms::~TcpPrograms() {
   for (const auto& [channel, fd] : wakes_) loop_.unwatch(fd.get());
-  if (port_ && port_->wait_descriptor() >= 0) loop_.unwatch(port_->wait_descriptor());
+  if (device_ && device_->wait_descriptor() >= 0) loop_.unwatch(device_->wait_descriptor());
 }
 
 // ---- programs
@@ -109,6 +114,14 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, TimeNs now) { leave(c
 
 // ---- polling
 
+void TcpPrograms::react(TimeNs now) {
+  if (!trace_) return static_cast<void>(service_.react(now));
+  const tcp::TcpServiceCounters before = service_.counters();
+  service_.react(now);
+  if (service_.counters().wishes != before.wishes) trace_->note(tcp::StageTrace::Stage::wished);
+  if (service_.counters().news != before.news) trace_->note(tcp::StageTrace::Stage::told);
+}
+
 bool TcpPrograms::poll(TimeNs now) {
   service_.attach(now);
   const std::uint64_t wishes = service_.counters().wishes;
@@ -136,7 +149,7 @@ TcpStatus TcpPrograms::status() const {
   status.flows = stack_->flows();
   status.half_open = stack_->half_open();
   status.stack = stack_->counters();
-  status.port = port_->counters();
+  status.port = device_->counters();
   status.service = service_.counters();
   status.programs = service_.programs();
   status.connections = service_.connections(connections_shown);

@@ -14,6 +14,7 @@
 #include "channel/agent_end.h"
 #include "loop/loop.h"
 #include "tcp/packet_port.h"
+#include "tcp/stage_trace.h"
 #include "tcp/station.h"
 #include "tcp/tcp_service.h"
 
@@ -54,10 +55,13 @@ class TcpPrograms final : public loop::Poller {
   [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t ticket);
   void on_woken(std::uint64_t channel);
   void leave(std::uint64_t channel, TimeNs now);
+  void react(TimeNs now);
 
   loop::Loop& loop_;
   TcpSettings settings_;
-  std::unique_ptr<tcp::PacketPort> port_;
+  std::unique_ptr<tcp::PacketPort> device_;
+  std::unique_ptr<tcp::StageTrace> trace_;        // null: none is kept
+  std::unique_ptr<tcp::TracedPort> traced_port_;  // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;
   tcp::TcpService service_;
   std::unique_ptr<tcp::Stack> stack_;

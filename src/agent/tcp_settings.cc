@@ -55,6 +55,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   if (settings.mtu != 0 && settings.mtu < 576) return bad_value(config, "tcp.mtu", "{} is less than 576", settings.mtu);
   settings.congestion = config.text("tcp.congestion");
   if (const auto known = tcp::congestion_control(settings.congestion); !known) return bad_value(config, "tcp.congestion", "{}", known.error().message);
+  settings.trace_file = config.text("tcp.trace_file");
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
   settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));

@@ -15,6 +15,7 @@ struct TcpSettings {
   bool tap = false;
   std::uint16_t mtu = 0;  // 0: the device's
   std::string congestion;
+  std::string trace_file;  // empty: none
   tcp::StackOptions stack;  // without its secret
   tcp::TcpServiceLimits limits;
 };

@@ -9,6 +9,7 @@
 #include "tcp/impaired_port.h"
 #include "tcp/memory_port.h"
 #include "tcp/segment.h"
+#include "tcp/stage_trace.h"
 #include "tcp/checksum.h"
 
 namespace offpath::tcp {
@@ -174,6 +175,34 @@ TEST(Pcap, IsAFileOfItsFormat) {
   EXPECT_EQ(word(28), 7u);
   EXPECT_EQ(word(32), 60u);
   EXPECT_FALSE(PcapWriter::create("/nowhere/file.pcap"));
+}
+
+// Whoever maps the file sees what was noted, in its order and with its times.
+TEST(StageTrace, NotesFramesOfItsPortAndNothingElse) {
+  const std::string path = testing::TempDir() + "/trace-" + std::to_string(getpid());
+  auto trace = StageTrace::create(path);
+  ASSERT_TRUE(trace);
+  auto [one, two] = MemoryPort::pair({});
+  TracedPort port(*one, **trace);
+  std::array<ReceivedFrame, 4> arrived;
+  EXPECT_EQ(port.receive(arrived, 0), 0u);
+  const TimeNs before = monotonic_ns();
+  const FrameToSend frame = frame_of({}, {}, 0, flag::ack);
+  EXPECT_EQ(port.transmit(std::span(&frame, 1), 0), 1u);
+  EXPECT_EQ(two->transmit(std::span(&frame, 1), 0), 1u);
+  EXPECT_EQ(port.receive(arrived, 0), 1u);
+
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes(StageTrace::records_at + 3 * sizeof(StageTrace::Record));
+  ASSERT_TRUE(file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())));
+  const auto* at = reinterpret_cast<const std::byte*>(bytes.data());
+  EXPECT_EQ(load<std::uint64_t>(at), StageTrace::magic);
+  EXPECT_EQ(load<std::uint64_t>(at + StageTrace::count_at), 2u);
+  const auto record = [at](std::size_t i) { return load<StageTrace::Record>(at + StageTrace::records_at + i * sizeof(StageTrace::Record)); };
+  EXPECT_EQ(record(0).stage, StageTrace::Stage::sent);
+  EXPECT_EQ(record(1).stage, StageTrace::Stage::received);
+  EXPECT_TRUE(before <= record(0).at && record(0).at <= record(1).at);
+  unlink(path.c_str());
 }
 
 }  // namespace

@@ -19,7 +19,10 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
 
 LINKS = ("local", "tcp", "verbs")
-TCP_PARTS = ("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis")
+TCP_PARTS = (
+    *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
+    *("goodput", "sharing", "breakdown"),  # over bad networks; by stages
+)
 MD_PARTS = ("rates", "memory", "gains", "auto", "model", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
@@ -27,6 +30,17 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims an
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim does not hold.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Only prove that it runs; the figures mean nothing.")]
 SizesOption = Annotated[str, typer.Option("--sizes-max", help="Largest size: 64K, 16M, 1G.")]
+
+
+def part_option(parts: tuple[str, ...]) -> object:
+    return typer.Option("--part", help=f"Which: {', '.join(parts)}; all of them.")
+
+
+def chosen(asked: list[str] | None, parts: tuple[str, ...]) -> list[str]:
+    """The parts asked for, or all of them. Raises BadParameter for one that there is not."""
+    if unknown := [each for each in asked or () if each not in parts]:
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(parts)}", param_hint="--part")
+    return asked or list(parts)
 
 
 def make_console() -> Console:
@@ -142,17 +156,13 @@ def md_command(
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
-    part: Annotated[
-        list[str] | None, typer.Option("--part", help=f"Which: {', '.join(MD_PARTS)}; all of them.")
-    ] = None,
+    part: Annotated[list[str] | None, part_option(MD_PARTS)] = None,
 ) -> None:
     """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory; what an agent
     is worth to it, beside the host alone and its model; figures 7 and 11 to 15 of the paper on molecular dynamics."""
     from . import md
 
-    if unknown := [each for each in part or () if each not in MD_PARTS]:
-        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(MD_PARTS)}", param_hint="--part")
-    finish(md.run(out, quick, part or list(MD_PARTS), make_console()), json_path, check)
+    finish(md.run(out, quick, chosen(part, MD_PARTS), make_console()), json_path, check)
 
 
 @app.command("sift")
@@ -179,16 +189,16 @@ def task_command(json_path: JsonOption = None, check: CheckOption = False, quick
 
 @app.command("tcp")
 def tcp_command(
+    out: OutOption = Path("offpath-bench"),
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
-    part: Annotated[
-        list[str] | None, typer.Option("--part", help=f"Which: {', '.join(TCP_PARTS)}; all of them.")
-    ] = None,
+    part: Annotated[list[str] | None, part_option(TCP_PARTS)] = None,
+    breakdown: Annotated[bool, typer.Option("--breakdown", help="Only where an echo's time goes.")] = False,
 ) -> None:
-    """TCP on the agent beside the kernel's: echoes, processor time of the host, streams, connections, redis."""
+    """TCP on the agent beside the kernel's: echoes, processor time of the host, streams, connections, redis;
+    goodput over bad networks; where an echo's time goes."""
     from . import tcp
 
-    if unknown := [each for each in part or () if each not in TCP_PARTS]:
-        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(TCP_PARTS)}", param_hint="--part")
-    finish(tcp.run(quick, part or list(TCP_PARTS), make_console()), json_path, check)
+    parts = ["breakdown"] if breakdown else chosen(part, TCP_PARTS)
+    finish(tcp.run(out, quick, parts, make_console()), json_path, check)

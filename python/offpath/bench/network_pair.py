@@ -1,6 +1,6 @@
 """Two network namespaces of one's own, gone with the processes that hold them: ``near`` is the agent's device in one,
 ``far`` the kernel's, with an address, in the other. A second pair of devices has addresses at both ends, for the
-kernel's own TCP between the same namespaces."""
+kernel's own TCP between the same namespaces. Or a bad network lies between them, for both stacks the same."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 KERNEL_ADDRESS = "10.9.0.1"
 AGENT_ADDRESS = "10.9.0.2"
+# The kernel's in ``near``, over the bad network.
+NEAR_KERNEL_ADDRESS = "10.9.0.3"
 # Of the second pair: the end in ``far``, and that in ``near``.
 PEER_CLIENT_ADDRESS = "10.9.1.1"
 PEER_SERVER_ADDRESS = "10.9.1.2"
@@ -23,10 +25,10 @@ class NetworkPair:
     far: int
 
     def near_command(self, *command: str) -> list[str]:
-        return ["nsenter", "--net", "-t", str(self.near), "--", *command]
+        return _enter(self.near, *command)
 
     def far_command(self, *command: str) -> list[str]:
-        return ["nsenter", "--net", "-t", str(self.far), "--", *command]
+        return _enter(self.far, *command)
 
 
 def _hold() -> subprocess.Popen[bytes]:
@@ -52,29 +54,66 @@ def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def _connect(pair: NetworkPair, near: str, far: str) -> None:
-    """Devices of these names, up, without addresses."""
-    _run(pair.near_command("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", str(pair.far)))
-    _run(pair.near_command("ip", "link", "set", near, "up"))
-    _run(pair.far_command("ip", "link", "set", far, "up"))
+def _enter(process: int, *command: str) -> list[str]:
+    return ["nsenter", "--net", "-t", str(process), "--", *command]
+
+
+def _connect(one: int, device: str, other: int, other_device: str) -> None:
+    """Devices of these names, up, without addresses, each in the namespace of a process."""
+    peer = ("peer", "name", other_device, "netns", str(other))
+    _run(_enter(one, "ip", "link", "add", device, "type", "veth", *peer))
+    _run(_enter(one, "ip", "link", "set", device, "up"))
+    _run(_enter(other, "ip", "link", "set", other_device, "up"))
+
+
+def _namespaces(stack: contextlib.ExitStack, count: int) -> list[int]:
+    """A process in each."""
+    holders = []
+    for _ in range(count):
+        holders.append(_hold())
+        stack.callback(holders[-1].wait)
+        stack.callback(holders[-1].kill)
+    for holder in holders:
+        _run(_enter(holder.pid, "ip", "link", "set", "lo", "up"))
+    return [holder.pid for holder in holders]
 
 
 @contextlib.contextmanager
 def network_pair(with_peer: bool = False) -> Iterator[NetworkPair]:
     """``with_peer``: the second pair of devices, too."""
     with contextlib.ExitStack() as stack:
-        holders = []
-        for _ in range(2):
-            holders.append(_hold())
-            stack.callback(holders[-1].wait)
-            stack.callback(holders[-1].kill)
-        pair = NetworkPair(holders[0].pid, holders[1].pid)
-        for enter in (pair.near_command, pair.far_command):
-            _run(enter("ip", "link", "set", "lo", "up"))
-        _connect(pair, "near", "far")
+        pair = NetworkPair(*_namespaces(stack, 2))
+        _connect(pair.near, "near", pair.far, "far")
         _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
         if with_peer:
-            _connect(pair, "near-peer", "far-peer")
+            _connect(pair.near, "near-peer", pair.far, "far-peer")
             _run(pair.near_command("ip", "addr", "add", f"{PEER_SERVER_ADDRESS}/24", "dev", "near-peer"))
             _run(pair.far_command("ip", "addr", "add", f"{PEER_CLIENT_ADDRESS}/24", "dev", "far-peer"))
+        yield pair
+
+
+@contextlib.contextmanager
+def bad_network(path_program: str, *impairments: str) -> Iterator[NetworkPair]:
+    """``near`` is the agent's device and ``kernel`` the kernel's, at NEAR_KERNEL_ADDRESS; both reach ``far`` through
+    ``path_program`` (bench_tcp_path) in a third namespace. Devices cut segments, so that it sees what a wire would.
+    """
+    with contextlib.ExitStack() as stack:
+        near, far, path = _namespaces(stack, 3)
+        pair = NetworkPair(near, far)
+        for namespace, device in ((near, "near"), (near, "kernel"), (far, "far")):
+            _connect(namespace, device, path, f"{device}-path")
+            # What the kernel's own sockets send counts its segments; what comes from a packet socket has only its size.
+            cut = ("gso_max_size", "1000") if device == "near" else ("gso_max_segs", "1")
+            _run(_enter(namespace, "ip", "link", "set", device, *cut))
+        # Of two devices in one network the kernel answers for its address on that which has it.
+        _run(pair.near_command("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"))
+        _run(pair.near_command("ip", "addr", "add", f"{NEAR_KERNEL_ADDRESS}/24", "dev", "kernel"))
+        _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
+        command = _enter(path, path_program, "near-path,kernel-path", "far-path", *impairments)
+        relay = subprocess.Popen(command, stdout=subprocess.PIPE)
+        stack.callback(relay.wait)
+        stack.callback(relay.kill)
+        assert relay.stdout is not None
+        if relay.stdout.readline() != b"ready\n":
+            raise RuntimeError(f"{' '.join(command)} did not start")
         yield pair

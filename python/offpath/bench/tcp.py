@@ -11,14 +11,25 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
+from . import tcp_figures
 from .agent_process import AgentProcess, AgentUnavailableError
-from .network_pair import AGENT_ADDRESS, PEER_SERVER_ADDRESS, NetworkPair, missing, network_pair
+from .network_pair import (
+    AGENT_ADDRESS,
+    NEAR_KERNEL_ADDRESS,
+    PEER_SERVER_ADDRESS,
+    NetworkPair,
+    bad_network,
+    missing,
+    network_pair,
+)
 from .pool import median_interval
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report
@@ -32,6 +43,10 @@ CLAIMS = [
     ("tcp.stream_gbps_vs_kernel (to the server)", "Gb/s", ">= 0.5"),
     ("tcp.stream_gbps_vs_kernel (from the server)", "Gb/s", ">= 0.5"),
 ]
+# Networks for goodput, and for connections that share a bottleneck: what bench_tcp_path is told.
+LOSSY = ("1 % loss, 2 ms round trip", ("--loss", "0.01", "--delay-us", "1000"))
+FAR = ("20 ms round trip, 100 Mb/s", ("--delay-us", "10000", "--mbit", "100", "--queue-bytes", "250000"))
+BAD_NETWORKS = {"goodput": (LOSSY, FAR), "sharing": (FAR,)}
 REDIS_TARGET = 1.5
 REDIS_CLAIMS = [
     (f"tcp.redis_per_cpu_vs_kernel ({name})", "k/CPU s", f">= {REDIS_TARGET:g}") for name in ("SET 64 B", "GET 64 B")
@@ -60,44 +75,68 @@ def server(command: list[str], core: int) -> Iterator[subprocess.Popen]:
 
 
 def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, parts: list[str], quick: bool,
-                     console: Console) -> None:  # fmt: skip
+                     console: Console, *others: str, kernel_address: str = PEER_SERVER_ADDRESS,
+                     congestion: tuple[str, ...] = ()) -> None:  # fmt: skip
+    """``others``: further options of bench_tcp. ``congestion``: the kernel's algorithm, if it is to be another one."""
     host_core, agent_core = default_cores()
     program = [str(find_program("bench_tcp_server")), str(PORT)]
     with (
         server(pair.near_command(*sockets_command(agent), *program), host_core) as offloaded,
-        server(pair.near_command(*program[:1], str(PORT + 100)), host_core) as kernel,
+        server(pair.near_command(*program[:1], str(PORT + 100), *congestion), host_core) as kernel,
     ):
         arguments = [
             "--offloaded", f"{AGENT_ADDRESS}:{PORT}:{offloaded.pid}",
-            "--kernel", f"{PEER_SERVER_ADDRESS}:{PORT + 100}:{kernel.pid}",
+            "--kernel", f"{kernel_address}:{PORT + 100}:{kernel.pid}",
             "--agent-pid", str(agent.process.pid), "--host-core", str(host_core), "--agent-core", str(agent_core),
-            *(["--quick"] if quick else []),
+            *(["--quick"] if quick else []), *others,
         ]  # fmt: skip
         for part in parts:
-            with console.status(f"tcp: {part}"):
+            with console.status(" ".join(("tcp:", part, *others))):
                 report.absorb(run_program("bench_tcp", [*arguments, "--part", part], launcher=pair.far_command()))
 
 
-def run(quick: bool, parts: list[str], console: Console) -> Report:
-    """Measures and prints the table. Returns the report."""
+def start_agent(pair: NetworkPair, *settings: str) -> AbstractContextManager[AgentProcess]:
+    others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", *settings)
+    return AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command()))
+
+
+def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
+    """Measures, draws into ``out`` and prints the table. Returns the report."""
     report = empty_report("tcp")
     if (why := missing()) is not None:
         report.add_unmeasured(CLAIMS, why)
         report.print(console)
         return report
+    good = [part for part in parts if part != "breakdown" and part not in BAD_NETWORKS]
     try:
-        with network_pair(with_peer=True) as pair:
-            others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24")
-            with AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command())) as agent:
-                programs = [part for part in parts if part != "redis"]
-                if programs:
+        if good:
+            with network_pair(with_peer=True) as pair, start_agent(pair) as agent:
+                if programs := [part for part in good if part != "redis"]:
                     measure_programs(report, pair, agent, programs, quick, console)
-                if "redis" in parts:
+                if "redis" in good:
                     measure_redis(report, pair, agent, quick, console)
+        for part in parts:
+            for over, impairments in BAD_NETWORKS.get(part, ()):
+                path = str(find_program("bench_tcp_path"))
+                with bad_network(path, *impairments) as pair, start_agent(pair) as agent:
+                    measure_programs(report, pair, agent, [part], quick, console, "--over", over,
+                                     kernel_address=NEAR_KERNEL_ADDRESS, congestion=("cubic",))  # fmt: skip
+        if "breakdown" in parts:
+            measure_breakdown(report, quick, console)
     except (AgentUnavailableError, ProgramError) as error:
         report.add_unmeasured(CLAIMS, str(error))
     report.print(console)
+    for path in tcp_figures.draw(report, out):
+        console.print(f"wrote {path}")
     return report
+
+
+def measure_breakdown(report: Report, quick: bool, console: Console) -> None:
+    """With an agent of its own: that it notes its stages takes time, if little."""
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory, network_pair(with_peer=True) as pair:
+        trace_file = Path(directory) / "trace"
+        with start_agent(pair, f"tcp.trace_file={trace_file}") as agent:
+            measure_programs(report, pair, agent, ["breakdown"], quick, console, "--trace-file", str(trace_file))
 
 
 # ---- redis
