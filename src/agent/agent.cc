@@ -162,7 +162,7 @@ Status Agent::join_parts() {
     dispatcher_->serve_tcp({[this](channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now) {
                               tcp_->on_request(channel, request, privileged, now);
                             },
-                            [this](std::uint64_t channel, TimeNs now) { tcp_->on_channel_closed(channel, now); }});
+                            [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); }});
     loop_->add(*tcp_);
   }
   make_group();

@@ -310,7 +310,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   gauges_.on_channel_closed(channel.number());
   queries_.on_channel_closed(channel.number(), now, effects_);
   computes_.on_channel_closed(channel.number(), effects_);
-  if (tcp_.on_channel_closed) tcp_.on_channel_closed(channel.number(), now);
+  if (tcp_.on_channel_closed) tcp_.on_channel_closed(channel.number(), usual, now);
   tasks_.on_channel_closed(channel.number(), now, effects_);
   tasks_.messages().on_channel_closed(channel.number(), now, effects_);
   exchange::ServiceEffects left;

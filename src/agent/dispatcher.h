@@ -59,7 +59,7 @@ struct CallFunctions {
 // Takes requests about programs' TCP connections, likewise. `privileged`: root's, and the agent's own user's.
 struct TcpRequests {
   std::function<void(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now)> on_request;
-  std::function<void(std::uint64_t channel, TimeNs now)> on_channel_closed;
+  std::function<void(std::uint64_t channel, bool ended, TimeNs now)> on_channel_closed;
 };
 
 class Dispatcher final : public channel::AgentEvents {

@@ -1,9 +1,12 @@
 #include "agent/tcp_programs.h"
 
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "link/authentication.h"
 #include "wire/message_kinds.h"
@@ -45,7 +48,8 @@ Status TcpPrograms::prepare(TimeNs now) {
 }
 
 TcpPrograms::~TcpPrograms() {
-  for (const auto& [channel, fd] : wakes_) loop_.unwatch(fd.get());
+  for (const auto& [channel, program] : programs_)
+    for (const auto& [process, sockets] : program.processes) loop_.unwatch(sockets.wake.get());
   if (device_ && device_->wait_descriptor() >= 0) loop_.unwatch(device_->wait_descriptor());
 }
 
@@ -73,10 +77,24 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
     return fail(Error::invalid, "connections want a segment of their own, from its beginning; region {:#x} at {} was named", region, asked.memory.offset);
   const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
-  OFP_TRY(service_.open(channel.number(), layout, privileged, [&link = channel.link(), region] { return link.mapped(region); }));
+  const MutableBytes mapped = channel.link().mapped(region);
+  if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
+  OFP_ASSIGN(View view, View::of(mapped));
+  const auto memory = std::make_shared<View>(std::move(view));
+  OFP_TRY(service_.open(channel.number(), layout, privileged, [memory] { return memory->bytes(); }));
   Status wakes = make_wakes(channel, request.ticket);
-  if (!wakes) service_.close(channel.number(), 0);  // it has no flow yet
+  if (!wakes) leave(channel.number(), 0);  // it has no flow yet
   return wakes;
+}
+
+Result<TcpPrograms::View> TcpPrograms::View::of(MutableBytes mapped) {
+  void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);  // of length 0: what is shared is mapped twice
+  if (again == MAP_FAILED) return fail_errno(errno, "mremap");
+  return View({static_cast<std::byte*>(again), mapped.size()});
+}
+
+TcpPrograms::View::~View() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
 }
 
 Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t ticket) {
@@ -85,32 +103,110 @@ Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t ticket)
   Fd own(ends[0]);
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
-  OFP_TRY(loop_.watch(own.get(), EPOLLIN, [this, number = channel.number()](std::uint32_t, TimeNs) { on_woken(number); }));
-  wakes_.emplace(channel.number(), std::move(own));
+  return watch(channel.number(), 0, {std::move(own), {}});
+}
+
+Status TcpPrograms::watch(std::uint64_t channel, std::uint32_t process, Process sockets) {
+  OFP_TRY(loop_.watch(sockets.wake.get(), EPOLLIN, [this, channel, process](std::uint32_t, TimeNs now) { on_woken(channel, process, now); }));
+  programs_[channel].processes.insert_or_assign(process, std::move(sockets));
   return {};
 }
 
-// The rings tell why.
-void TcpPrograms::on_woken(std::uint64_t channel) {
-  constexpr int datagrams_of_a_look = 16;
-  const Fd& fd = wakes_.at(channel);
-  char byte;
-  for (int i = 0; i < datagrams_of_a_look; ++i) {
-    const ssize_t got = recv(fd.get(), &byte, 1, MSG_DONTWAIT);
-    if (got > 0) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    loop_.unwatch(fd.get());  // every process of the program has closed its end
-    return on_ended(channel, {Error::closed, "the program closed the descriptor by which its connections wake the agent"});
+namespace {
+
+struct Datagram {
+  ssize_t length;
+  wire::TcpJoin join;
+  std::array<Fd, 2> sockets;
+};
+
+// Descriptors that came with it are taken, and no more than a process that joins has.
+Datagram receive_from(int fd) {
+  Datagram got{};
+  iovec part{&got.join, sizeof got.join};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  got.length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got.length < 0) return got;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = std::min<std::size_t>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), got.sockets.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
+      got.sockets[i] = Fd(descriptor);
+    }
   }
+  return got;
+}
+
+// Anything else might make the agent wait, or raise what nobody expects.
+[[nodiscard]] bool is_socket_of_datagrams(const Fd& fd) {
+  int domain = 0, type = 0;
+  socklen_t length = sizeof domain;
+  return getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX && getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) == 0 &&
+         type == SOCK_SEQPACKET;
+}
+
+}  // namespace
+
+// The rings tell why.
+void TcpPrograms::on_woken(std::uint64_t channel, std::uint32_t process, TimeNs now) {
+  constexpr int datagrams_of_a_look = 16;
+  for (int i = 0; i < datagrams_of_a_look; ++i) {
+    const auto program = programs_.find(channel);
+    if (program == programs_.end() || !program->second.processes.contains(process)) return;
+    Datagram got = receive_from(program->second.processes.at(process).wake.get());
+    if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got.length <= 0) return on_process_ended(channel, process, now);
+    if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
+    if (Status joined = join(channel, process, got.join, std::move(got.sockets)); !joined) return refuse(channel, std::move(joined).error(), now);
+  }
+}
+
+Status TcpPrograms::join(std::uint64_t channel, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets) {
+  if (!sockets[0] || !sockets[1]) return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them", join.process);
+  if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
+    return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
+  if (join.process != from) OFP_TRY(service_.add_process(channel, join.process));
+  else loop_.unwatch(programs_.at(channel).processes.at(from).wake.get());
+  return watch(channel, join.process, {std::move(sockets[0]), std::move(sockets[1])});
+}
+
+// Who holds what it had is the program's own affair: those that are left let go of it.
+void TcpPrograms::on_process_ended(std::uint64_t channel, std::uint32_t process, TimeNs now) {
+  Program& program = programs_.at(channel);
+  loop_.unwatch(program.processes.at(process).wake.get());
+  program.processes.erase(process);
+  if (!service_.remove_process(channel, process) || program.processes.empty())
+    return refuse(channel, {Error::closed, "every process of the program has closed the descriptor by which its connections wake the agent"}, now);
+  for (const auto& [other, sockets] : program.processes)
+    if (sockets.notices) static_cast<void>(send(sockets.notices.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+void TcpPrograms::refuse(std::uint64_t channel, Failure why, TimeNs now) {
+  const bool has_channel = programs_.at(channel).has_channel;
+  leave(channel, now);
+  if (has_channel) on_ended(channel, std::move(why));
 }
 
 void TcpPrograms::leave(std::uint64_t channel, TimeNs now) {
   service_.close(channel, now);
-  const auto wakes = wakes_.extract(channel);
-  if (wakes) loop_.unwatch(wakes.mapped().get());
+  const auto program = programs_.extract(channel);
+  if (!program) return;
+  for (const auto& [process, sockets] : program.mapped().processes) loop_.unwatch(sockets.wake.get());
 }
 
-void TcpPrograms::on_channel_closed(std::uint64_t channel, TimeNs now) { leave(channel, now); }
+void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
+  const auto program = programs_.find(channel);
+  if (program == programs_.end()) return;
+  if (!ended || !service_.has(channel)) return leave(channel, now);
+  program->second.has_channel = false;
+}
 
 // ---- polling
 
@@ -126,10 +222,13 @@ bool TcpPrograms::poll(TimeNs now) {
   service_.attach(now);
   const std::uint64_t wishes = service_.counters().wishes;
   const bool worked = station_->poll(now);
-  for (const std::uint64_t program : service_.take_wakes())
-    if (const auto wakes = wakes_.find(program); wakes != wakes_.end()) static_cast<void>(send(wakes->second.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  for (const auto& [number, process] : service_.take_wakes())
+    if (const auto program = programs_.find(number); program != programs_.end())
+      if (const auto of = program->second.processes.find(process); of != program->second.processes.end())
+        static_cast<void>(send(of->second.wake.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   auto ended = service_.take_ended();
-  for (auto& each : ended) on_ended(each.program, std::move(each.why));
+  for (auto& each : ended)
+    if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
   return worked || !ended.empty() || service_.counters().wishes != wishes;
 }
 

@@ -1,8 +1,10 @@
 // Programs' TCP connections in the daemon: a device, a stack on it, and the service between them and the programs' channels. A program
-// and this agent wake each other by datagrams on a pair of sockets that the agent makes: a forked child inherits the program's end,
-// and neither side can make the other's sending wait.
+// and this agent wake each other by datagrams on a pair of sockets, one for each of the program's processes, so that neither side can
+// make the other's sending wait. The end of a process is the end of its socket. Its connections are a program's until its last process
+// has ended: the agent has a view of their memory of its own, and the channel over which they were opened may end before.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,7 +40,8 @@ class TcpPrograms final : public loop::Poller {
 
   // tcp_open and tcp_close, of a channel that lives until on_channel_closed.
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now);
-  void on_channel_closed(std::uint64_t channel, TimeNs now);
+  // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no sense.
+  void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
   // Ends the channel of a program that wrote what makes no sense.
   std::function<void(std::uint64_t channel, Failure why)> on_ended;
 
@@ -52,8 +55,33 @@ class TcpPrograms final : public loop::Poller {
   TcpPrograms(loop::Loop& loop, const TcpSettings& settings) : loop_(loop), settings_(settings), service_(settings.limits) {}
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged);
+  // The same memory, mapped once more.
+  class View {
+   public:
+    [[nodiscard]] static Result<View> of(MutableBytes mapped);
+    View(View&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+    View& operator=(View&&) = delete;
+    ~View();
+    [[nodiscard]] MutableBytes bytes() const noexcept { return bytes_; }
+
+   private:
+    explicit View(MutableBytes bytes) noexcept : bytes_(bytes) {}
+    MutableBytes bytes_;
+  };
+  struct Process {
+    Fd wake, notices;
+  };
+  struct Program {
+    std::map<std::uint32_t, Process> processes;
+    bool has_channel = true;
+  };
+
   [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t ticket);
-  void on_woken(std::uint64_t channel);
+  void on_woken(std::uint64_t channel, std::uint32_t process, TimeNs now);
+  [[nodiscard]] Status join(std::uint64_t channel, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets);
+  [[nodiscard]] Status watch(std::uint64_t channel, std::uint32_t process, Process sockets);
+  void on_process_ended(std::uint64_t channel, std::uint32_t process, TimeNs now);
+  void refuse(std::uint64_t channel, Failure why, TimeNs now);
   void leave(std::uint64_t channel, TimeNs now);
   void react(TimeNs now);
 
@@ -66,7 +94,7 @@ class TcpPrograms final : public loop::Poller {
   tcp::TcpService service_;
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
-  std::map<std::uint64_t, Fd> wakes_;  // by channel
+  std::map<std::uint64_t, Program> programs_;  // by channel
 };
 
 }  // namespace offpath::agent

@@ -85,6 +85,7 @@ class HostEnd {
 
   [[nodiscard]] Result<RegionId> allocate(std::uint64_t length, TimeNs deadline);
   [[nodiscard]] MutableBytes segment(RegionId region);
+  [[nodiscard]] int segment_fd(RegionId region);  // its memfd; -1: there is none
   void free(RegionId region);
 
   // The channel's lock, held over naming memory and posting what uses it: one lock for a batch.

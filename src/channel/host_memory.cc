@@ -187,6 +187,12 @@ MutableBytes HostEnd::segment(RegionId id) {
   return region != nullptr ? region->memory.bytes() : MutableBytes{};
 }
 
+int HostEnd::segment_fd(RegionId id) {
+  Lock lock(mutex_);
+  Region* region = find(id);
+  return region != nullptr ? region->memory.fd() : -1;
+}
+
 void HostEnd::free(RegionId id) {
   Lock lock(mutex_);
   Region* region = find(id);

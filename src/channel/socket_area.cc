@@ -27,39 +27,61 @@ std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) n
 // ---- memory
 
 namespace {
-constexpr std::uint64_t cell_bytes = 128;
+constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
+[[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
+// Of a process: itself, and two bits for each handle.
+[[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept { return line_bytes + align_up(16ull * words_of(layout), line_bytes); }
 [[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
-[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout) noexcept { return align_up(cells_at(layout) + layout.flows * cell_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept { return align_up(cells_at(layout) + layout.flows * cell_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
+  return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
+}
+[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept { return kept_at(layout) + align_up(kept_bytes, page_bytes); }
 }  // namespace
 
 TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
   TcpAreaLayout layout;
   layout.flows = options.flows;
-  layout.bytes = rings_at(layout) + 2ull * options.flows * options.ring_bytes;
+  layout.bytes = rings_at(layout, options.kept_bytes) + 2ull * options.flows * options.ring_bytes;
   return layout;
 }
 
-SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake)
-    : memory_(memory), layout_(layout_of(options)), ring_bytes_(options.ring_bytes), wake_(std::move(wake)) {
-  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes);
-  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(ring_bytes_));
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake, std::uint32_t process)
+    : memory_(memory), layout_(layout_of(options)), ring_bytes_(options.ring_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
+  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
+  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(ring_bytes_) && process < wire::tcp_processes_max);
+  shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
+}
+
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake) : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&shared_->lock, &attributes);
-  pthread_mutexattr_destroy(&attributes);
-  shared_->first_free = shared_->first_changed = nobody;
+  shared_->lock.init();
+  shared_->first_free = nobody;
+  shared_->processes = 1;
+  process(0).is = Process::Is::alive;
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
+
+MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
 
 SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
   return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
 }
 
+SocketArea::Process& SocketArea::process(std::uint32_t number) const noexcept {
+  return *std::launder(reinterpret_cast<Process*>(memory_.data() + processes_at(layout_) + number * process_bytes(layout_)));
+}
+
+std::uint64_t& SocketArea::held_word(std::uint32_t number, Handle handle) const noexcept {
+  return reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&process(number)) + line_bytes)[handle / 64];
+}
+
+std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) const noexcept { return held_word(number, handle + words_of(layout_) * 64); }
+
+std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
+
 std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
-  return memory_.data() + rings_at(layout_) + (2ull * handle + (receives ? 1 : 0)) * ring_bytes_;
+  return memory_.data() + rings_at(layout_, kept_bytes_) + (2ull * handle + (receives ? 1 : 0)) * ring_bytes_;
 }
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
@@ -73,6 +95,8 @@ std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
   if (handle == nobody) return std::nullopt;
   shared_->first_free = cell(handle).next;
   clear(handle);
+  // Of one that died before it had let go.
+  for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
   cell(handle).allowed = ring_bytes_;
   cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
   return handle;
@@ -84,10 +108,8 @@ void SocketArea::free_handle(Handle handle) noexcept {
 }
 
 void SocketArea::clear(Handle handle) noexcept {
-  Cell empty{};
-  empty.next_changed = cell(handle).next_changed;
-  empty.changed = cell(handle).changed;
-  cell(handle) = empty;
+  cell(handle) = Cell{};
+  cell(handle).woken = every_process;
 }
 
 // ---- wishes
@@ -130,7 +152,8 @@ bool SocketArea::settle(Handle handle) noexcept {
   constexpr struct {
     Owed owed;
     TcpWishKind kind;
-  } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort}};
+  } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
+               {owed_holders, TcpWishKind::holders}};
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
     if (!room()) return false;
@@ -138,6 +161,10 @@ bool SocketArea::settle(Handle handle) noexcept {
     wish.kind = each.kind;
     wish.handle = handle;
     if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + ring_bytes_;
+    if (each.owed == owed_holders) {
+      owing.woken = owing.holders == 1 ? owing.holder : every_process;
+      wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
+    }
     post(wish);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);
   }
@@ -174,31 +201,41 @@ void SocketArea::fill_seats(Handle handle) noexcept {
 // ---- news
 
 void SocketArea::mark_changed(Handle handle) noexcept {
-  Cell& about = cell(handle);
-  if (std::exchange(about.changed, true)) return;
-  about.next_changed = std::exchange(shared_->first_changed, handle);
+  if (cell(handle).holders == 1) return set_changed(cell(handle).holder, handle);
+  for (std::uint32_t each = 0; each < shared_->processes && cell(handle).holders > 0; ++each)
+    if (is_held(each, handle)) set_changed(each, handle);
 }
 
 std::optional<SocketArea::Handle> SocketArea::take_changed() {
-  const Lock lock(*shared_);
-  const Handle handle = shared_->first_changed;
-  if (handle == nobody) return std::nullopt;
-  shared_->first_changed = cell(handle).next_changed;
-  cell(handle).changed = false;
-  return handle;
+  const Lock lock(*this);
+  Process& own = process(process_);
+  const std::uint32_t group = group_of_handles();
+  while (own.changed != 0) {
+    const auto at = static_cast<std::uint32_t>(std::countr_zero(own.changed));
+    for (Handle handle = at * group; handle < std::min((at + 1) * group, layout_.flows); handle += 64) {
+      std::uint64_t& changed = changed_word(process_, handle);
+      if (changed == 0) continue;
+      const Handle found = handle + static_cast<std::uint32_t>(std::countr_zero(changed));
+      changed &= changed - 1;
+      return found;
+    }
+    std::atomic_ref<std::uint64_t>(own.changed).store(own.changed & (own.changed - 1), std::memory_order_relaxed);
+  }
+  return std::nullopt;
 }
 
 bool SocketArea::has_news() const noexcept {
   return word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) !=
-         std::atomic_ref<std::uint64_t>(shared_->news_taken).load(std::memory_order_relaxed);
+             std::atomic_ref<std::uint64_t>(shared_->news_taken).load(std::memory_order_relaxed) ||
+         std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
 }
 
 bool SocketArea::has_changed() const noexcept {
-  return std::atomic_ref<Handle>(shared_->first_changed).load(std::memory_order_relaxed) != nobody;
+  return std::atomic_ref<std::uint64_t>(process(process_).changed).load(std::memory_order_relaxed) != 0;
 }
 
 bool SocketArea::undelivered() {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   take_all();
   for (Handle handle = 0; handle < layout_.flows; ++handle) {
     const Cell& each = cell(handle);
@@ -213,6 +250,7 @@ bool SocketArea::is_seat_of(const Cell& seat, const Cell& listener) noexcept {
 }
 
 void SocketArea::take(const TcpNews& told) noexcept {
+  if (told.handle == wire::tcp_no_handle && told.listener < shared_->processes) return let_go_of_all(told.listener);
   if (told.handle >= layout_.flows) return;
   Cell& about = cell(told.handle);
   if (about.is == Cell::Is::free) return;
@@ -269,8 +307,12 @@ bool SocketArea::take_all() noexcept {
 }
 
 bool SocketArea::take_in() {
-  const Lock lock(*shared_);
-  const bool told = take_all();
+  const Lock lock(*this);
+  bool told = take_all();
+  if (process(process_).told) {
+    std::atomic_ref<std::uint32_t>(process(process_).told).store(0, std::memory_order_relaxed);
+    told = true;
+  }
   const std::uint64_t before = shared_->wishes;
   if (shared_->owing > 0 || shared_->lacking > 0) settle();
   if (shared_->wishes != before) tell_agent();
@@ -278,18 +320,20 @@ bool SocketArea::take_in() {
 }
 
 bool SocketArea::fall_asleep() {
-  const Lock lock(*shared_);
-  word(memory_, wire::tcp_word::program_asleep).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
+  const Lock lock(*this);
+  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
+  word(memory_, asleep).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool room_came = std::exchange(shared_->waits_for_room, false) && room();
-  if (word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) == shared_->news_taken && !room_came) return true;
-  word(memory_, wire::tcp_word::program_asleep).store(0, std::memory_order_relaxed);
+  if (word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) == shared_->news_taken && !room_came && process(process_).told == 0)
+    return true;
+  word(memory_, asleep).store(0, std::memory_order_relaxed);
   return false;
 }
 
 void SocketArea::stay_awake() {
-  if (word(memory_, wire::tcp_word::program_asleep).load(std::memory_order_relaxed) != 0)
-    word(memory_, wire::tcp_word::program_asleep).store(0, std::memory_order_relaxed);
+  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
+  if (word(memory_, asleep).load(std::memory_order_relaxed) != 0) word(memory_, asleep).store(0, std::memory_order_relaxed);
 }
 
 }  // namespace offpath::channel

@@ -4,10 +4,14 @@
 // A call is a lock, a few stores and a look at whether the agent sleeps. Payload goes straight into the flow's ring, and out of it.
 // What the agent tells is taken in by whoever looks, for all. A process that is killed within a call leaves at worst the flow it was
 // at as it was before.
+//
+// Several processes. Each has a number, 0 is who made the area. A handle is held by whoever made it, or took it from a listener, and
+// by children from their beginning (add_process); close() and abort() end what nobody else holds. What changed is told to each holder.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -18,6 +22,7 @@ namespace offpath::channel {
 struct SocketOptions {
   std::uint32_t flows = 1024;
   std::uint32_t ring_bytes = 256 << 10;  // of a flow, each way; a power of two. Memory is taken as it is used
+  std::uint64_t kept_bytes = 0;          // for whatever its owner keeps for all processes: SocketArea::kept()
 };
 
 class SocketArea {
@@ -41,6 +46,8 @@ class SocketArea {
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
   // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping agent look.
   SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake);
+  // The same area in another process that maps it, the one of this number.
+  SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake, std::uint32_t process);
   SocketArea(const SocketArea&) = delete;
   SocketArea& operator=(const SocketArea&) = delete;
 
@@ -59,24 +66,48 @@ class SocketArea {
   // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has something to say.
   [[nodiscard]] bool has_news() const noexcept;
   [[nodiscard]] bool has_changed() const noexcept;
-  // A connection or listener about which something was told since it was named last, whoever took it in; each once.
+  // A connection or listener that this process holds, and about which something was told since it was named last, whoever took it in.
   [[nodiscard]] std::optional<Handle> take_changed();
   // Bytes of any connection, closed ones included, wait to be acknowledged.
   [[nodiscard]] bool undelivered();
+
+  // A process to come, which holds what this one does, or only `handles`. Error::no_space: there are as many as may be.
+  [[nodiscard]] Result<std::uint32_t> add_process();
+  [[nodiscard]] Result<std::uint32_t> add_process(std::span<const Handle> handles);
+  void drop_process(std::uint32_t process);  // it has ended, or did not begin
+  void become(std::uint32_t process) noexcept { process_ = process; }  // in a forked child
+  [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
+  [[nodiscard]] bool holds(Handle handle);
+  // This process closes all it holds. True: no other one is left.
+  bool depart();
+  [[nodiscard]] MutableBytes kept() const noexcept;  // zeroed at the beginning
 
   // Takes in what the agent tells; true if it told something.
   bool take_in();
   // Before a sleep until the agent wakes this program. False: there is something already.
   [[nodiscard]] bool fall_asleep();
-  void stay_awake();  // nobody sleeps any more
+  void stay_awake();  // nobody of this process sleeps any more
 
  private:
   struct Shared;
   struct Cell;
+  struct Process;
   class Lock;
 
   [[nodiscard]] Cell& cell(Handle handle) const noexcept;
   [[nodiscard]] Result<Cell*> find(Handle handle, bool listener = false) const;
+  [[nodiscard]] Process& process(std::uint32_t number) const noexcept;
+  [[nodiscard]] std::uint64_t& held_word(std::uint32_t number, Handle handle) const noexcept;
+  [[nodiscard]] std::uint64_t& changed_word(std::uint32_t number, Handle handle) const noexcept;
+  [[nodiscard]] std::uint32_t group_of_handles() const noexcept;
+  [[nodiscard]] bool is_held(std::uint32_t number, Handle handle) const noexcept;
+  [[nodiscard]] Result<std::uint32_t> new_process() noexcept;
+  void hold(std::uint32_t number, Handle handle) noexcept;
+  void let_go(std::uint32_t number, Handle handle, bool abort) noexcept;
+  void let_go_of_all(std::uint32_t number) noexcept;
+  void name_holders(Handle handle) noexcept;
+  void count_holders() const noexcept;
+  void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
   [[nodiscard]] std::optional<Handle> take_handle() noexcept;
   void free_handle(Handle handle) noexcept;
@@ -98,7 +129,9 @@ class SocketArea {
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;
   std::uint32_t ring_bytes_;
+  std::uint64_t kept_bytes_;
   std::function<void()> wake_;
+  std::uint32_t process_ = 0;
   Shared* shared_;
 };
 

@@ -40,7 +40,7 @@ void by_pieces(std::uint64_t position, std::size_t bytes, std::uint32_t ring_byt
 }  // namespace
 
 Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   if (port == 0) return fail(Error::invalid, "a listener wants a port");
   if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
   const auto handle = take_handle();
@@ -50,6 +50,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
   listener.port = port;
   listener.serial = ++shared_->listeners;
   listener.backlog = std::clamp(backlog, 1u, layout_.flows);
+  hold(process_, *handle);
   TcpWish wish{};
   wish.kind = TcpWishKind::listen;
   wish.handle = *handle;
@@ -63,7 +64,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 }
 
 Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
   const auto handle = take_handle();
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
@@ -71,6 +72,7 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   flow.is = Cell::Is::flow;
   flow.remote_address = remote.address;
   flow.remote_port = remote.port;
+  hold(process_, *handle);
   TcpWish wish{};
   wish.kind = TcpWishKind::connect;
   wish.port = local_port;
@@ -79,12 +81,13 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   wish.flags = flags;
   name_rings(*handle, wish);
   post(wish);
+  name_holders(*handle);
   tell_agent();
   return *handle;
 }
 
 Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   take_all();
   OFP_ASSIGN(Cell* const listener, find(handle, true));
   if (listener->first_waiting == nobody) {
@@ -94,13 +97,15 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   const Handle flow = listener->first_waiting;
   listener->first_waiting = std::exchange(cell(flow).next, nobody);
   --listener->seated;
+  hold(process_, flow);
+  name_holders(flow);
   fill_seats(handle);
   tell_agent();
   return flow;
 }
 
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->offered - flow->acknowledged == ring_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
@@ -122,7 +127,7 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
 }
 
 Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, bool peek) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->read == flow->received) take_all();
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - flow->read);
@@ -144,7 +149,7 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, bool 
 }
 
 Status SocketArea::finish(Handle handle) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->finishing || flow->gone) return {};
   flow->finishing = true;
@@ -154,14 +159,14 @@ Status SocketArea::finish(Handle handle) {
 }
 
 void SocketArea::close(Handle handle) {
-  const Lock lock(*shared_);
-  end(handle, false);
+  const Lock lock(*this);
+  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, false);
   tell_agent();
 }
 
 void SocketArea::abort(Handle handle) {
-  const Lock lock(*shared_);
-  end(handle, true);
+  const Lock lock(*this);
+  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, true);
   tell_agent();
 }
 
@@ -184,7 +189,7 @@ void SocketArea::end(Handle handle, bool abort) noexcept {
 }
 
 Result<SocketArea::Look> SocketArea::look(Handle handle) {
-  const Lock lock(*shared_);
+  const Lock lock(*this);
   take_all();
   if (handle >= layout_.flows || (cell(handle).is != Cell::Is::flow && cell(handle).is != Cell::Is::listener))
     return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);

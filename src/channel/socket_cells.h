@@ -1,26 +1,33 @@
 // What a program keeps of its connections behind the rings of its area: see socket_area.h. Only the program looks at it.
 #pragma once
 
-#include <pthread.h>
-
-#include <cerrno>
-
+#include "channel/process_mutex.h"
 #include "channel/socket_area.h"
 
 namespace offpath::channel {
 
 inline constexpr SocketArea::Handle nobody = ~0u;
-enum Owed : std::uint8_t { owed_allow = 1, owed_finish = 2, owed_release = 4, owed_abort = 8 };
+enum Owed : std::uint8_t { owed_allow = 1, owed_finish = 2, owed_release = 4, owed_abort = 8, owed_holders = 16 };
+inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
-  pthread_mutex_t lock;
+  ProcessMutex lock;
   std::uint64_t wishes, news_taken;
   Handle first_free;
   std::uint32_t owing;    // cells that owe a wish for which there was no room
   std::uint32_t lacking;  // listeners that have fewer seats than they should
   std::uint32_t listeners;  // so far
+  std::uint32_t processes;  // numbers in use are below
   bool waits_for_room;
-  Handle first_changed;  // a list through Cell::next_changed
+};
+
+// One of the program's processes. Behind it lie two bits for each handle: whether it holds it, and whether something changed about it
+// since the process was told last. `changed` has a bit for every
+// group of handles where one of those is set.
+struct alignas(64) SocketArea::Process {
+  enum class Is : std::uint32_t { free, alive, leaving } is;
+  std::uint32_t told;  // another process took in what concerns this one
+  std::uint64_t changed;
 };
 
 struct alignas(64) SocketArea::Cell {
@@ -37,20 +44,18 @@ struct alignas(64) SocketArea::Cell {
   std::uint32_t backlog, seated;       // of a listener; seated: seats, and flows that wait
   std::uint32_t serial;                // of a listener, and of its seats: handles are used again
   std::uint64_t offered, acknowledged, received, read, allowed;
-  // Of the handle, whatever it stands for.
-  Handle next_changed;
-  bool changed;
+  // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
+  std::uint16_t holders, holder, woken;
 };
 
-// Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been written.
+// Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been written, and perhaps
+// a count of holders that is one too many.
 class SocketArea::Lock {
  public:
-  explicit Lock(Shared& shared) noexcept : shared_(shared) {
-    const int code = pthread_mutex_lock(&shared_.lock);
-    if (code == EOWNERDEAD) pthread_mutex_consistent(&shared_.lock);
-    OFP_ASSERT(code == 0 || code == EOWNERDEAD);
+  explicit Lock(const SocketArea& area) noexcept : shared_(*area.shared_) {
+    if (!shared_.lock.take()) area.count_holders();
   }
-  ~Lock() { pthread_mutex_unlock(&shared_.lock); }
+  ~Lock() { shared_.lock.unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 

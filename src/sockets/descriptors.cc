@@ -1,5 +1,6 @@
 #include "sockets/descriptors.h"
 
+#include "sockets/own_descriptors.h"
 #include "sockets/program.h"
 
 namespace offpath::sockets {
@@ -10,8 +11,21 @@ constinit Descriptors table{};
 
 Descriptors& descriptors() noexcept { return table; }
 
+namespace {
+constinit OwnDescriptors own{};
+}
+
+OwnDescriptors& own_descriptors() noexcept { return own; }
+
 Use::~Use() {
-  if (socket_ != nullptr && socket_->users.fetch_sub(1) == 1) program().end(*socket_);
+  if (socket_ != nullptr && socket_->own().users.fetch_sub(1) == 1) program().end(*socket_);
+}
+
+Use Use::of(Socket& socket) noexcept {
+  std::atomic<std::uint32_t>& count = socket.own().users;
+  std::uint32_t users = count.load();
+  while (users != 0 && !count.compare_exchange_weak(users, users + 1)) {}
+  return Use(users != 0 ? &socket : nullptr);
 }
 
 Use Descriptors::find(int fd) noexcept {
@@ -19,10 +33,8 @@ Use Descriptors::find(int fd) noexcept {
   for (;;) {
     Socket* const there = at_[fd].load(std::memory_order_acquire);
     if (there == nullptr) return {};
-    std::uint32_t users = there->users.load();
-    while (users != 0 && !there->users.compare_exchange_weak(users, users + 1)) {}
-    if (users == 0) continue;
-    Use use(there);
+    Use use = Use::of(*there);
+    if (!use) continue;
     if (at_[fd].load() == there) return use;
   }
 }
@@ -50,7 +62,7 @@ std::optional<std::uint16_t> Descriptors::bound(int fd) const noexcept {
 
 void Descriptors::count_again() noexcept {
   for (auto& each : at_)
-    if (Socket* const there = each.load(std::memory_order_relaxed)) there->users.fetch_add(1);
+    if (Socket* const there = each.load(std::memory_order_relaxed)) there->own().users.fetch_add(1);
 }
 
 }  // namespace offpath::sockets

@@ -14,6 +14,7 @@ class Use {
  public:
   Use() = default;
   explicit Use(Socket* counted) noexcept : socket_(counted) {}
+  [[nodiscard]] static Use of(Socket& socket) noexcept;  // none, if the process does not have it
   Use(Use&& other) noexcept : socket_(std::exchange(other.socket_, nullptr)) {}
   Use& operator=(Use&& other) noexcept {
     std::swap(socket_, other.socket_);
@@ -39,7 +40,7 @@ class Descriptors {
   // A descriptor of the kernel's that the program bound to the agent's address, at this port.
   void note_bound(int fd, std::uint16_t port) noexcept;
   [[nodiscard]] std::optional<std::uint16_t> bound(int fd) const noexcept;
-  void count_again() noexcept;  // in a forked child, whose descriptors are more users
+  void count_again() noexcept;  // in a forked child: what calls were at work is the parent's
 
  private:
   std::atomic<Socket*> at_[numbers];

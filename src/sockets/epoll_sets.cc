@@ -96,7 +96,6 @@ void EpollSets::also_at(int made, int fd) {
 void EpollSets::close(int fd) {
   if (mark(fd) == 0 || program().vforked()) return;
   marks_[fd] = 0;
-  if (program().forked()) return;
   const std::lock_guard lock(lock_);
   const auto found = sets_.extract(fd);
   if (!found) return;
@@ -115,19 +114,31 @@ std::shared_ptr<EpollSets::Set> EpollSets::find(int epoll) {
   return found == sets_.end() ? nullptr : found->second;
 }
 
+bool EpollSets::watch_wakes(int epoll, Set& set) {
+  set.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.ptr = const_cast<char*>(&agent_wakes);
+  if (!set.wake || kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), program().wake_fd(), &event) != 0) return false;
+  event.data.ptr = const_cast<char*>(&others_wake);
+  return kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), set.wake.get(), &event) == 0;
+}
+
+void EpollSets::in_child() {
+  const std::lock_guard lock(lock_);
+  for (const auto& [epoll, set] : sets_) {
+    if (set->by_kernel || set->fd != epoll) continue;
+    set->sleepers = 0;
+    set->woken = false;
+    if (!watch_wakes(epoll, *set)) set->by_kernel = true;
+  }
+}
+
 std::shared_ptr<EpollSets::Set> EpollSets::make(int epoll) {
   if (auto there = find(epoll)) return there;
   auto set = std::make_shared<Set>(epoll);
   set->by_kernel = (mark(epoll) & Mark::watched) != 0;
-  if (!set->by_kernel) {
-    set->wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLET;
-    event.data.ptr = const_cast<char*>(&agent_wakes);
-    if (!set->wake || kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), program().wake_fd(), &event) != 0) return nullptr;
-    event.data.ptr = const_cast<char*>(&others_wake);
-    if (kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), set->wake.get(), &event) != 0) return nullptr;
-  }
+  if (!set->by_kernel && !watch_wakes(epoll, *set)) return nullptr;
   set_mark(epoll, (mark(epoll) & Mark::made) != 0 ? Mark::has_set : Mark::has_set | Mark::has_kernel_members);
   return sets_[epoll] = set;
 }
@@ -276,7 +287,7 @@ int EpollSets::ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_n
 }
 
 std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
-  if ((mark(epoll) & Mark::has_set) == 0 || room <= 0 || program().forked()) return std::nullopt;
+  if ((mark(epoll) & Mark::has_set) == 0 || room <= 0 || program().left_out()) return std::nullopt;
   std::unique_lock lock(lock_);
   const auto set = find(epoll);
   if (!set || set->by_kernel) return std::nullopt;

@@ -43,6 +43,11 @@ class EpollSets {
   void on_change(Socket& socket, const SocketArea::Look& look);
   void forget(Socket& socket);  // its last descriptor was closed
 
+  void before_fork() { lock_.lock(); }
+  void after_fork() { lock_.unlock(); }
+  // Sets are the parent's, too: this process has its own wakes for them.
+  void in_child();
+
  private:
   struct Set;
   struct Watch {
@@ -78,6 +83,7 @@ class EpollSets {
   void set_mark(int fd, std::uint8_t bits) noexcept;
   [[nodiscard]] std::shared_ptr<Set> find(int epoll);
   [[nodiscard]] std::shared_ptr<Set> make(int epoll);
+  [[nodiscard]] bool watch_wakes(int epoll, Set& set);
   [[nodiscard]] static Watch* find_watch(Set& set, int fd, const Socket& socket);
   void drop(Watch& watch);
   static void enqueue(Watch& watch);

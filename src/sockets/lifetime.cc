@@ -10,6 +10,7 @@
 #include "sockets/calls.h"
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
+#include "sockets/own_descriptors.h"
 
 namespace offpath::sockets {
 
@@ -42,6 +43,7 @@ void forget(unsigned from, unsigned to) {
 using namespace offpath::sockets;
 
 OFP_CALL int close(int fd) {
+  if (own_descriptors().has(fd)) return failed(EBADF);
   Use use = descriptors().find(fd);
   if (use && program().vforked()) return kernel::close(fd);
   const Use last = descriptors().remove(fd);
@@ -52,13 +54,19 @@ OFP_CALL int close(int fd) {
 OFP_CALL int close_range(unsigned from, unsigned to, int flags) noexcept {
   static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
   if ((flags & CLOSE_RANGE_CLOEXEC) == 0 && !program().vforked()) forget(from, to);
-  return call(from, to, flags);
+  int done = 0;
+  for (unsigned first = from;;) {  // around this library's own
+    const unsigned own = own_descriptors().next(first);
+    if (own >= OwnDescriptors::numbers || own > to) return call(first, to, flags) != 0 ? -1 : done;
+    if (own > first && call(first, own - 1, flags) != 0) done = -1;
+    if (own == to) return done;
+    first = own + 1;
+  }
 }
 
 OFP_CALL void closefrom(int from) noexcept {
   static auto* const call = kernel::next<void(int)>("closefrom");
-  if (!program().vforked()) forget(static_cast<unsigned>(std::max(from, 0)), Descriptors::numbers);
-  call(from);
+  if (close_range(static_cast<unsigned>(std::max(from, 0)), ~0u, 0) != 0) call(from);
 }
 
 OFP_CALL int shutdown(int fd, int how) noexcept {

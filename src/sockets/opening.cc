@@ -116,7 +116,7 @@ int go_on_connecting(int fd, Socket& socket) {
 
 int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, int flags) {
   if (!listener.listener) return failed(EINVAL);
-  if (program().forked()) return failed(EOPNOTSUPP);
+  if (program().left_out()) return failed(EOPNOTSUPP);
   SocketArea& area = program().area();
   for (;;) {
     const auto flow = area.accept(listener.handle);
@@ -168,7 +168,7 @@ OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
 OFP_CALL int listen(int fd, int backlog) noexcept {
   if (const Use socket = descriptors().find(fd)) return socket->listener ? 0 : failed(EINVAL);
   if (program().policy().agent.empty() || !is_tcp(fd)) return kernel::listen(fd, backlog);
-  if (program().forked()) {
+  if (program().left_out()) {
     count_left(Left::forked_child);
     return kernel::listen(fd, backlog);
   }
@@ -196,7 +196,7 @@ OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
   const auto to = read_address(address, length);
   if (!to || program().policy().agent.empty() || !is_tcp(fd)) return kernel::connect(fd, address, length);
   const bool named = program().policy().connects(to->address);
-  if (named && !program().forked()) return begin_connection(fd, *to, address, length);
+  if (named && !program().left_out()) return begin_connection(fd, *to, address, length);
   count_left(named ? Left::forked_child : Policy::is_loopback(to->address) ? Left::loopback : Left::not_named);
   return kernel::connect(fd, address, length);
 }

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,12 +18,13 @@
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
 #include "sockets/left_to_kernel.h"
+#include "sockets/own_descriptors.h"
 
 namespace offpath::sockets {
 
 namespace {
 
-constexpr channel::SocketOptions options{.flows = 1024, .ring_bytes = 256 << 10};
+constexpr channel::SocketOptions every_option{.flows = 1024, .ring_bytes = 256 << 10, .kept_bytes = 1024 * sizeof(Socket)};
 constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
@@ -52,39 +52,48 @@ Program::Program() : pid_(getpid()) {
                             std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"));
   if (policy) policy_ = std::move(*policy);
   else say("nothing is offloaded", policy.error());
-  pthread_atfork(nullptr, nullptr, [] { program().in_child(); });
+  pthread_atfork([] { program().before_fork(); }, [] { program().in_parent(); }, [] { program().in_child(); });
 }
+
+const channel::SocketOptions& Program::options() noexcept { return every_option; }
+
+OwnPart& Socket::own() const noexcept { return program().own(handle); }
 
 bool Program::vforked() const noexcept { return getpid() != pid_; }
 
-void Program::in_child() noexcept {
-  pid_ = getpid();
-  if (area_.load() != nullptr) descriptors().count_again();
-}
-
 SocketArea* Program::open() {
-  if (lost() || forked()) return nullptr;
+  if (lost() || left_out()) return nullptr;
   const std::lock_guard lock(opening_);
   if (std::exchange(tried_, true)) return area_.load();
-  void* const memory = mmap(nullptr, sizeof(Socket) * options.flows, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  sockets_ = static_cast<Socket*>(memory);
-  for (std::uint32_t handle = 0; handle < options.flows; ++handle) new (sockets_ + handle) Socket;
   const OwnSockets none_of_the_programs;
-  auto opened = channel::Sockets::connect(policy_.agent, program_invocation_short_name, options, monotonic_ns() + open_wait_ns);
+  auto opened = channel::Sockets::connect(policy_.agent, program_invocation_short_name, options(), monotonic_ns() + open_wait_ns);
   if (!opened) {
     say("no connections over " + policy_.agent, opened.error());
     return nullptr;
   }
-  connections_ = std::move(*opened);
-  changes_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  auto* const kept = reinterpret_cast<Socket*>((*opened)->area().kept().data());
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) (new (kept + handle) Socket)->init(), kept[handle].handle = handle;
+  begin(std::move(*opened));
+  return area_.load();
+}
+
+void Program::begin(std::unique_ptr<channel::Sockets> connections) {
+  connections_ = std::move(connections);
+  sockets_ = std::launder(reinterpret_cast<Socket*>(connections_->area().kept().data()));
+  own_ = std::make_unique<OwnPart[]>(options().flows);
+  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), connections_->memory_fd()}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
+  start_listening();
+}
+
+void Program::start_listening() {
+  changes_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  own_descriptors().add(changes_.get());
   sigset_t all, before;  // signals are for the program's own threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([this] { listen_to_agent(); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return area_.load();
 }
 
 // ---- sleep
@@ -136,7 +145,7 @@ void Program::add_listeners(int count) {
 }
 
 void Program::begin_showing(int fd, Socket& socket) {
-  if (!forked() && socket.begin_showing(fd, area())) add_listeners(1);
+  if (!left_out() && socket.begin_showing(fd, area())) add_listeners(1);
 }
 
 void Program::listen_to_agent() {
@@ -151,11 +160,16 @@ void Program::rest() {
     told();
     if (!fall_asleep()) return;
   }
-  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0}, {changes_.get(), POLLIN, 0}};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{2}, static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr)));
+  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0}, {changes_.get(), POLLIN, 0}, {connections_->notice_fd(), POLLIN, 0}};
+  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr)));
   if (listens) awake();
   std::uint64_t ignored;
   if (descriptors[1].revents != 0) static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
+  if ((descriptors[2].revents & POLLIN) != 0) {
+    connections_->clear_notices();
+    take_in();
+    told();
+  }
   if (descriptors[0].revents == 0) return;
   if (const Status cleared = connections_->clear(); !cleared) lose(cleared.error());
 }
@@ -163,20 +177,19 @@ void Program::rest() {
 void Program::lose(const Failure& why) {
   say("every connection is lost", why);
   lost_ = true;
-  for (std::uint32_t handle = 0; handle < options.flows; ++handle)
-    if (sockets_[handle].users.load() != 0) show(sockets_[handle]);
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    if (const Use use = Use::of(sockets_[handle])) show(*use);
   told();
 }
 
 void Program::told() {
   const std::lock_guard lock(telling_);
   ++tellings_;
-  told_.notify_all();
+  told_->notify_all();
 }
 
 Use Program::make(SocketArea::Handle handle, bool listener) {
   Socket& socket = sockets_[handle];
-  socket.handle = handle;
   socket.listener = listener;
   socket.error_told = socket.resets = false;
   socket.reads_ended = false;
@@ -184,16 +197,15 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.bound = {};
   socket.receive_timeout = socket.send_timeout = {};
   socket.no_delay = socket.keepalive = socket.reuse_address = 0;
-  socket.send_buffer = socket.receive_buffer = static_cast<int>(options.ring_bytes);
-  socket.users = 1;
+  socket.send_buffer = socket.receive_buffer = static_cast<int>(options().ring_bytes);
+  socket.own().users = 1;
   return Use(&socket);
 }
 
 void Program::end(Socket& socket) {
-  if (!forked()) {
-    epoll_sets().forget(socket);
-    if (socket.end_signal()) listeners_.fetch_sub(1);
-  }
+  epoll_sets().forget(socket);
+  if (socket.end_signal()) listeners_.fetch_sub(1);
+  if (left_out()) return;
   if (socket.resets) area().abort(socket.handle);
   else area().close(socket.handle);
 }
@@ -209,12 +221,7 @@ void Program::show(Socket& socket) {
 void Program::show_changed() {
   if (!area().has_changed()) return;
   while (const auto handle = area().take_changed()) {
-    Socket& about = sockets_[*handle];
-    std::uint32_t users = about.users.load();
-    while (users != 0 && !about.users.compare_exchange_weak(users, users + 1)) {}
-    if (users == 0) continue;  // who makes it looks afterwards
-    const Use use(&about);
-    show(about);
+    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise, who makes it looks afterwards
   }
 }
 
@@ -235,14 +242,13 @@ SocketArea::Look Program::decided(SocketArea::Handle handle) {
     }
     show_changed();
     lock.lock();
-    told_.wait(lock, [&] { return tellings_ != before; });
+    told_->wait(lock, [&] { return tellings_ != before; });
   }
 }
 
 void Program::leave() {
-  if (area_.load() == nullptr || forked() || lost()) return;
-  for (std::uint32_t handle = 0; handle < options.flows; ++handle)
-    if (sockets_[handle].users.load() != 0) area().close(handle);
+  if (area_.load() == nullptr || left_out() || lost()) return;
+  if (!area().depart()) return;  // others of its processes live on, and with them what was sent
   const Listening here(*this);
   const TimeNs deadline = monotonic_ns() + leave_wait_ns;
   for (;;) {
@@ -251,7 +257,7 @@ void Program::leave() {
     lock.unlock();
     if (lost() || !area().undelivered() || monotonic_ns() >= deadline) return;
     lock.lock();
-    told_.wait_for(lock, std::chrono::nanoseconds(deadline - monotonic_ns()), [&] { return tellings_ != before; });
+    told_->wait_for(lock, std::chrono::nanoseconds(deadline - monotonic_ns()), [&] { return tellings_ != before; });
   }
 }
 

@@ -5,8 +5,10 @@
 // Threads that sleep in epoll do that themselves. A thread of this library's own sleeps for those who sleep elsewhere in the kernel, and
 // shows at the descriptors what can be done; as long as there is nobody to be shown anything it waits for the agent's end alone.
 //
-// A forked child inherits descriptors and may close them; anything else it does with them fails with EOPNOTSUPP, and sockets of its
-// own are the kernel's. A child of vfork() lives in its parent's memory, and changes nothing there.
+// Several processes. A forked child is one more process of the same area: what it needs is made before the fork, so that nothing ends
+// that it inherits, and it has a waiting thread of its own. A program that takes the place of one by exec() goes on with those sockets
+// that it finds among its descriptors (handed_over.h). A child that could not join may close what it inherited; anything else fails with
+// EOPNOTSUPP, and sockets of its own are the kernel's. A child of vfork() lives in its parent's memory, and changes nothing there.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +16,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
@@ -29,7 +33,7 @@ class Program {
 
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
   [[nodiscard]] bool vforked() const noexcept;
-  [[nodiscard]] bool forked() const noexcept { return mark_.in_child(); }
+  [[nodiscard]] bool left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }  // a child that did not join
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
 
   // Opens the connections at the first call. Null: there is no agent for this process.
@@ -58,9 +62,25 @@ class Program {
   [[nodiscard]] SocketArea::Look decided(SocketArea::Handle handle);
   // At exit: what was sent goes out first.
   void leave();
+
+  [[nodiscard]] OwnPart& own(SocketArea::Handle handle) noexcept { return own_[handle]; }
+  [[nodiscard]] Socket& socket(SocketArea::Handle handle) noexcept { return sockets_[handle]; }
+
+  // Around a fork: nothing of this library is half done in the child.
+  void before_fork();
+  void in_parent() noexcept;
   void in_child() noexcept;
+  // Null: there are no connections that exec() could keep.
+  [[nodiscard]] channel::Sockets* to_hand_over() noexcept { return lost() || left_out() ? nullptr : area_.load() != nullptr ? connections_.get() : nullptr; }
+  // Connections that came with exec(), and of their sockets those that this process has descriptors for.
+  void take_up(std::unique_ptr<channel::Sockets> connections);
+  void take_up(SocketArea::Handle handle, int signal, std::span<const int> descriptors);
+  void drop_what_was_not_taken_up();
+  [[nodiscard]] static const channel::SocketOptions& options() noexcept;
 
  private:
+  void begin(std::unique_ptr<channel::Sockets> connections);
+  void start_listening();
   void listen_to_agent();
   void rest();
   void lose(const Failure& why);
@@ -77,20 +97,23 @@ class Program {
   void keep_others_asleep();
 
   Policy policy_;
-  channel::ForkMark mark_;
+  std::atomic<bool> left_out_ = false;
+  std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
+  std::mutex forking_;
   pid_t pid_;
   std::mutex opening_;
   bool tried_ = false;
   std::unique_ptr<channel::Sockets> connections_;
   std::atomic<SocketArea*> area_ = nullptr;
   std::atomic<bool> lost_ = false;
-  Socket* sockets_ = nullptr;  // by handle
+  Socket* sockets_ = nullptr;  // by handle, of all processes
+  std::unique_ptr<OwnPart[]> own_;
   std::mutex sleeping_;
   std::uint32_t sleepers_ = 0;
   std::atomic<int> listeners_ = 0;  // sockets that are shown, threads that wait for told_
   Fd changes_;                      // an eventfd: that listeners_ has changed
   std::mutex telling_;
-  std::condition_variable told_;
+  std::optional<std::condition_variable> told_{std::in_place};
   std::uint64_t tellings_ = 0;
 };
 

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "sockets/kernel.h"
+#include "sockets/own_descriptors.h"
 
 namespace offpath::sockets {
 
@@ -23,6 +25,7 @@ int move_up(int fd) {
   const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
   const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
   kernel::close(fd);
+  own_descriptors().add(moved);
   return moved;
 }
 
@@ -33,13 +36,14 @@ int Socket::take_place(int fd, int flags) {
   if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return -1;
   const int buffer = smallest_buffer;
   kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer), static_cast<socklen_t>(sizeof buffer));
-  signal_ = move_up(ends[1]);
-  if (signal_ >= 0 && fd >= 0) {
+  OwnPart& mine = own();
+  mine.signal = move_up(ends[1]);
+  if (mine.signal >= 0 && fd >= 0) {
     const int placed = kernel::dup3(ends[0], fd, (flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0);
     kernel::close(ends[0]);
     ends[0] = placed;
   }
-  if (signal_ < 0 || ends[0] < 0) {
+  if (mine.signal < 0 || ends[0] < 0) {
     if (ends[0] >= 0) kernel::close(ends[0]);
     end_signal();
     errno = EMFILE;
@@ -47,17 +51,19 @@ int Socket::take_place(int fd, int flags) {
   }
   shown_ = readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (flags & SOCK_NONBLOCK) != 0;
+  struct stat status{};
+  inode = ::fstat(ends[0], &status) == 0 ? status.st_ino : 0;
   return ends[0];
 }
 
 bool Socket::begin_showing(int fd, SocketArea& area) {
+  OwnPart& mine = own();
+  if (mine.listens.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(showing_);
-  if (shown_ || signal_ < 0) return false;
-  shown_ = true;
+  if (mine.signal < 0 || mine.listens.exchange(true)) return false;
   const auto look = area.look(handle);
-  if (!look) return true;
-  if (!look->writable && !listener) fill(fd);
-  show_locked(*look);
+  if (!std::exchange(shown_, true) && look && !look->writable && !listener) fill(fd);
+  if (look) show_locked(*look);
   return true;
 }
 
@@ -67,22 +73,23 @@ void Socket::show(const SocketArea::Look& look) {
 }
 
 void Socket::show_locked(const SocketArea::Look& look) {
-  if (signal_ < 0) return;
+  const int signal_end = own().signal;
+  if (signal_end < 0) return;
   if (look.readable && !readable_) {
-    kernel::send(signal_, static_cast<const void*>(""), std::size_t{1}, MSG_DONTWAIT | MSG_NOSIGNAL);
+    kernel::send(signal_end, static_cast<const void*>(""), std::size_t{1}, MSG_DONTWAIT | MSG_NOSIGNAL);
     readable_ = true;
   }
   if (look.writable && full_) {
     char bytes[filling_bytes];
-    while (kernel::recv(signal_, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {}
+    while (kernel::recv(signal_end, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {}
     full_ = false;
   }
   if (look.finished && !finished_) {
-    kernel::shutdown(signal_, static_cast<int>(SHUT_WR));
+    kernel::shutdown(signal_end, static_cast<int>(SHUT_WR));
     finished_ = true;
   }
   if (look.closed && !closed_ && !listener) {
-    kernel::shutdown(signal_, static_cast<int>(SHUT_RDWR));
+    kernel::shutdown(signal_end, static_cast<int>(SHUT_RDWR));
     closed_ = true;
   }
 }
@@ -92,8 +99,8 @@ void Socket::hide_readable(int fd, SocketArea& area) {
   if (!shown_ || !readable_) return;
   const auto look = area.look(handle);
   if (!look || look->readable) return;
-  char byte;
-  kernel::recv(fd, static_cast<void*>(&byte), std::size_t{1}, static_cast<int>(MSG_DONTWAIT));
+  char bytes[16];  // one, or more after the death of a process that had shown another
+  kernel::recv(fd, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT));
   readable_ = false;
 }
 
@@ -107,15 +114,17 @@ void Socket::hide_writable(int fd, SocketArea& area) {
 
 void Socket::fill(int fd) {
   const char bytes[filling_bytes]{};
+  full_ = true;  // first: who dies in between leaves no end that is full for ever
   kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-  full_ = true;
 }
 
 bool Socket::end_signal() {
   const std::lock_guard lock(showing_);
-  if (signal_ >= 0) kernel::close(signal_);
-  signal_ = -1;
-  return std::exchange(shown_, false);
+  OwnPart& mine = own();
+  own_descriptors().remove(mine.signal);
+  if (mine.signal >= 0) kernel::close(mine.signal);
+  mine.signal = -1;
+  return mine.listens.exchange(false);
 }
 
 }  // namespace offpath::sockets

@@ -1,6 +1,7 @@
-// An offloaded socket, as all descriptors that name it share it (an open file description), in memory that forked children share.
+// An offloaded socket, as all descriptors that name it share it (an open file description), in memory that all processes of the program
+// share; and what each of them has of it for itself.
 //
-// Its descriptors are one end of a pair of Unix sockets; this library holds the other. Once somebody asks the kernel what can be done
+// Its descriptors are one end of a pair of Unix sockets; this library holds the other, in every process that has the socket. Once somebody asks the kernel what can be done
 // with one, the pair shows it: readable is a byte that lies there to be read, not writable is a full buffer, and an end of the peer's is
 // a shutdown of the other end. So poll and select, with whatever descriptors, are the kernel's own. Who took news in shows what can be
 // done now; who finds that nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that
@@ -13,14 +14,21 @@
 #include <cstdint>
 #include <mutex>
 
+#include "channel/process_mutex.h"
 #include "channel/sockets.h"
 
 namespace offpath::sockets {
 
 using channel::SocketArea;
 
+// What a process has of a socket.
+struct OwnPart {
+  std::atomic<std::uint32_t> users = 0;     // descriptors, and calls at work; 0: the process does not have it
+  std::atomic<bool> listens = false;  // counted among Program's listeners
+  int signal = -1;                    // the other end
+};
+
 struct Socket {
-  std::atomic<std::uint32_t> users = 0;  // descriptors, and calls at work; 0: it is nobody's
   SocketArea::Handle handle = 0;
   bool listener = false;
   bool error_told = false;   // by SO_ERROR or a failed call, once
@@ -30,23 +38,25 @@ struct Socket {
   std::atomic<std::uint32_t> times_full = 0;  // that a send found no room
   SocketArea::Endpoint bound{};
   timeval receive_timeout{}, send_timeout{};
+  std::uint64_t inode = 0;  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
   int no_delay = 0, keepalive = 0, reuse_address = 0, send_buffer = 0, receive_buffer = 0;
 
+  [[nodiscard]] OwnPart& own() const noexcept;
+  void init() noexcept { showing_.init(); }  // once, by who makes the memory
   // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
   [[nodiscard]] int take_place(int fd, int flags);
-  // From now on the descriptor shows what can be done. False: it did already.
+  // From now on the descriptor shows what can be done. False: this process saw to it already.
   bool begin_showing(int fd, SocketArea& area);
   void show(const SocketArea::Look& look);
   void hide_readable(int fd, SocketArea& area);
   void hide_writable(int fd, SocketArea& area);
-  bool end_signal();  // true: it was shown
+  bool end_signal();  // of this process; true: it listened
 
  private:
   void show_locked(const SocketArea::Look& look);
   void fill(int fd);
-  std::mutex showing_;
+  channel::ProcessMutex showing_;
   bool shown_ = false;
-  int signal_ = -1;  // the other end
   bool readable_ = false, full_ = false, finished_ = false, closed_ = false;
 };
 

@@ -36,7 +36,7 @@ class Parts {
 // Why a call cannot go on, once for all.
 int refusal(const Socket& socket) {
   if (socket.listener) return ENOTCONN;
-  return program().forked() ? EOPNOTSUPP : 0;
+  return program().left_out() ? EOPNOTSUPP : 0;
 }
 
 ssize_t broken(Socket& socket, int flags) {

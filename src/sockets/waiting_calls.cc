@@ -53,7 +53,7 @@ OFP_CALL int epoll_create1(int flags) noexcept {
 
 OFP_CALL int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   const Use socket = descriptors().find(fd);
-  if (socket && !program().forked()) return epoll_sets().control(epoll, operation, fd, *socket, event);
+  if (socket && !program().left_out()) return epoll_sets().control(epoll, operation, fd, *socket, event);
   const int done = kernel::epoll_ctl(epoll, operation, fd, event);
   if (done == 0 && operation == EPOLL_CTL_ADD) epoll_sets().note_kernel_member(epoll, fd);
   return done;

@@ -36,25 +36,34 @@ Result<bool> ProgramArea::take(wire::TcpWish& wish) {
   return true;
 }
 
-Result<bool> ProgramArea::post(const wire::TcpNews& news) {
+Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerned) {
   const std::uint64_t taken = word(wire::tcp_word::news_taken), waiting = news_ - taken;
   if (waiting > layout_.news_slots)
     return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_, layout_.news_slots);
   if (waiting == layout_.news_slots) return false;
   std::memcpy(memory_.data() + layout_.news() + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes, &news, sizeof news);
   set_word(wire::tcp_word::news, ++news_);
-  posted_ = true;
+  posted_for_ |= concerned;
   return true;
 }
 
-bool ProgramArea::wants_wake() noexcept {
-  if (!posted_ && !took_) return false;
+bool ProgramArea::begin_wakes() const noexcept {
+  if (posted_for_ == 0 && !took_) return false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::uint64_t asleep = word(wire::tcp_word::program_asleep);
-  const bool wakes = asleep != 0 && (posted_ || asleep == 2);
-  if (wakes) set_word(wire::tcp_word::program_asleep, 0);
-  posted_ = took_ = false;
+  return true;
+}
+
+bool ProgramArea::wants_wake(std::uint32_t process) noexcept {
+  const std::uint64_t asleep = word(wire::tcp_word::process_asleep(process));
+  if (asleep == 0) return false;
+  const bool wakes = (posted_for_ & wire::tcp_process_bit(process)) != 0 || (took_ && asleep == 2);
+  if (wakes) set_word(wire::tcp_word::process_asleep(process), 0);
   return wakes;
+}
+
+void ProgramArea::end_wakes() noexcept {
+  posted_for_ = 0;
+  took_ = false;
 }
 
 bool ProgramArea::fall_asleep(bool news_wait) noexcept {

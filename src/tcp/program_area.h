@@ -6,6 +6,8 @@
 // 2 instead of 1: room in the ring that one writes to is waited for as well.
 #pragma once
 
+#include <span>
+
 #include "base/status.h"
 #include "wire/tcp_area.h"
 
@@ -22,11 +24,17 @@ class ProgramArea {
 
   // True: there was one. What it says is the program's word yet.
   [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
-  // False: there is no room.
-  [[nodiscard]] Result<bool> post(const wire::TcpNews& news);
+  // False: there is no room. `concerned`: which processes, by their bits.
+  [[nodiscard]] Result<bool> post(const wire::TcpNews& news, std::uint64_t concerned);
 
-  // After a round: that the program sleeps and there is something for it. It is told once.
-  [[nodiscard]] bool wants_wake() noexcept;
+  // After a round: which of its processes sleep while there is something for them. Each is told once.
+  template <class Wake>
+  void take_sleepers(std::span<const std::uint32_t> processes, const Wake& wake) noexcept {
+    if (!begin_wakes()) return;
+    for (const std::uint32_t process : processes)
+      if (wants_wake(process)) wake(process);
+    end_wakes();
+  }
   // False: there are wishes, or, if `news_wait`, there is room for news.
   [[nodiscard]] bool fall_asleep(bool news_wait) noexcept;
   void wake_up() noexcept;
@@ -34,11 +42,15 @@ class ProgramArea {
  private:
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
   void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] bool begin_wakes() const noexcept;
+  [[nodiscard]] bool wants_wake(std::uint32_t process) noexcept;
+  void end_wakes() noexcept;
 
   wire::TcpAreaLayout layout_;
   MutableBytes memory_;
   std::uint64_t wishes_taken_ = 0, news_ = 0;
-  bool posted_ = false, took_ = false, asleep_ = false;
+  std::uint64_t posted_for_ = 0;
+  bool took_ = false, asleep_ = false;
 };
 
 }  // namespace offpath::tcp

@@ -1,5 +1,6 @@
 #include "tcp/tcp_service.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace offpath::tcp {
@@ -75,6 +76,23 @@ void TcpService::close(std::uint64_t number, TimeNs now) {
   programs_.erase(number);
 }
 
+Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
+  Program* program = find(number);
+  if (program == nullptr) return fail(Error::closed, "the program has no connections any more");
+  if (process >= wire::tcp_processes_max) return fail(Error::protocol, "process {} joins, {} may", process, wire::tcp_processes_max);
+  const auto is_there = [&](const auto& list) { return std::ranges::find(list, process) != list.end(); };
+  if (is_there(program->processes) || is_there(program->departed)) return fail(Error::protocol, "process {} joins, and is there already", process);
+  program->processes.push_back(process);
+  return {};
+}
+
+bool TcpService::remove_process(std::uint64_t number, std::uint32_t process) {
+  Program* program = find(number);
+  if (program == nullptr || std::erase(program->processes, process) == 0) return true;
+  program->departed.push_back(process);
+  return !program->processes.empty();
+}
+
 void TcpService::end(Program& program, Failure why) {
   ++counters_.programs_ended;
   to_end_.push_back(program.number);
@@ -103,7 +121,7 @@ bool TcpService::react(TimeNs now) {
   }
   for (auto& [number, program] : programs_) {
     worked |= write_news(program);
-    if (program.area.wants_wake()) wakes_.push_back(number);
+    program.area.take_sleepers(program.processes, [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
   }
   finish_ended(now);
   return worked;
@@ -111,7 +129,7 @@ bool TcpService::react(TimeNs now) {
 
 bool TcpService::fall_asleep() {
   bool all = ended_.empty() && wakes_.empty();
-  for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty());
+  for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty() || !program.departed.empty());
   if (all) return true;
   for (auto& [number, program] : programs_) program.area.wake_up();
   return false;
@@ -211,8 +229,27 @@ void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news,
   held.listed = true;
 }
 
+// Before any other news, for a number is used again once this was told.
+Result<bool> TcpService::write_departures(Program& program) {
+  while (!program.departed.empty()) {
+    wire::TcpNews told{};
+    told.handle = wire::tcp_no_handle;
+    told.listener = program.departed.front();
+    OFP_ASSIGN(const bool posted, program.area.post(told, ~0ull));
+    if (!posted) return false;
+    program.departed.pop_front();
+  }
+  return true;
+}
+
 bool TcpService::write_news(Program& program) {
-  bool worked = false;
+  bool worked = !program.departed.empty();
+  if (const auto told = write_departures(program); !told) {
+    end(program, told.error());
+    return true;
+  } else if (!*told) {
+    return false;
+  }
   while (!program.listed.empty()) {
     const std::uint32_t handle = program.listed.front();
     Held& held = program.held[handle];
@@ -227,7 +264,7 @@ bool TcpService::write_news(Program& program) {
     told.remote_address = held.key.remote.address.value;
     told.remote_port = held.key.remote.port;
     told.listener = held.listener;
-    const auto posted = program.area.post(told);
+    const auto posted = program.area.post(told, held.holders);
     if (!posted) {
       end(program, posted.error());
       return true;

@@ -47,6 +47,11 @@ class TcpService final : public Owner {
   [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory);
   // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
+  [[nodiscard]] bool has(std::uint64_t number) const noexcept { return programs_.contains(number); }
+  // A program begins with the process 0. Error::protocol: it cannot have this one.
+  [[nodiscard]] Status add_process(std::uint64_t number, std::uint32_t process);
+  // The others are told, to whom it leaves what it had. False: it was the last.
+  bool remove_process(std::uint64_t number, std::uint32_t process);
 
   void attach(TimeNs now);  // awake again, if it slept
   bool react(TimeNs now);
@@ -58,8 +63,13 @@ class TcpService final : public Owner {
     Failure why;
   };
   [[nodiscard]] std::vector<Ended> take_ended() noexcept { return std::exchange(ended_, {}); }
-  // Programs that sleep, and for which there is something.
-  [[nodiscard]] std::vector<std::uint64_t> take_wakes() noexcept { return std::exchange(wakes_, {}); }
+  // Processes that sleep, and for which there is something.
+  struct Wake {
+    std::uint64_t program;
+    std::uint32_t process;
+    friend bool operator==(const Wake&, const Wake&) noexcept = default;
+  };
+  [[nodiscard]] std::vector<Wake> take_wakes() noexcept { return std::exchange(wakes_, {}); }
 
   [[nodiscard]] const TcpServiceCounters& counters() const noexcept { return counters_; }
   struct ProgramStatus {
@@ -97,6 +107,7 @@ class TcpService final : public Owner {
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
     std::uint64_t offered = 0, received = 0, acknowledged = 0;
+    std::uint64_t holders = ~0ull;  // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
   };
   struct Program {
@@ -108,6 +119,8 @@ class TcpService final : public Owner {
     Memory memory;
     std::vector<Held> held{};  // up to the highest handle that was used
     std::deque<std::uint32_t> listed{};
+    std::vector<std::uint32_t> processes{0};
+    std::deque<std::uint32_t> departed{};  // of which the others have to be told: each once, so no more than there may be
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;
@@ -129,6 +142,7 @@ class TcpService final : public Owner {
   void take_change(const FlowChange& change);
   void tell(Program& program, std::uint32_t handle, std::uint8_t news, wire::TcpError error = wire::TcpError::none);
   bool write_news(Program& program);
+  [[nodiscard]] Result<bool> write_departures(Program& program);
 
   [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept { return program.number << 16 | handle; }
 
@@ -137,7 +151,7 @@ class TcpService final : public Owner {
   std::map<std::uint64_t, Program> programs_;
   std::vector<Ended> ended_;
   std::vector<std::uint64_t> to_end_;  // in this round: their flows are ended between looks at programs
-  std::vector<std::uint64_t> wakes_;
+  std::vector<Wake> wakes_;
   TcpServiceCounters counters_;
 };
 

@@ -63,7 +63,7 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::seat: return seat(program, held, wish);
     case TcpWishKind::connect: return connect(program, held, wish, now);
     case TcpWishKind::offer: case TcpWishKind::allow: case TcpWishKind::finish: case TcpWishKind::release: case TcpWishKind::abort:
-    case TcpWishKind::options: {
+    case TcpWishKind::options: case TcpWishKind::holders: {
       const bool ends = wish.kind == TcpWishKind::release || wish.kind == TcpWishKind::abort;
       if (held.is == Held::Is::free) return {};  // it is gone, which the program may not have seen yet
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
@@ -163,6 +163,7 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::finish: stack_->finish(held.id, now); return {};
     case TcpWishKind::release: stack_->release(held.id, now); return {};
     case TcpWishKind::abort: stack_->abort(held.id, now); return {};
+    case TcpWishKind::holders: held.holders = wish.position; return {};
     default: stack_->set_options(held.id, options_of(wish), now); return {};
   }
 }

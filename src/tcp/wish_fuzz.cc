@@ -24,6 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 0: std::memcpy(hostile.memory.data(), &wish, 16); break;  // its line: how many wishes, and how many news it took
       case 1: world.run(second_ns); break;
       case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8); break;  // all news are taken
+      case 3: {  // processes come and go
+        tcp::TcpService& service = world.ends[0].service;
+        if (data[1] & 1) static_cast<void>(service.add_process(hostile.number, wish.handle));
+        else if (wish.handle != 0) service.remove_process(hostile.number, wish.handle);
+        break;
+      }
       default:
         wish.handle %= 20;
         if (data[0] & 8) wish.send_at = wish.receive_at = hostile.layout.own();

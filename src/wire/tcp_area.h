@@ -2,10 +2,11 @@
 // 64-byte entries, and behind them whatever the program keeps there; above all the payload of each flow, a ring for each direction.
 //
 //   offset                   what              written by
-//   0                        TcpProgramLine    program     wishes posted, news taken, asleep
+//   0                        TcpProgramLine    program     wishes posted, news taken
 //   64                       TcpAgentLine      agent       wishes taken, asleep
 //   128                      TcpNewsLine       agent       news posted
-//   4096                     TcpWish slots     program
+//   4096                     TcpProcessLine    program     of each of its processes: asleep
+//   + processes * 64         TcpWish slots     program
 //   + wish_slots * 64        TcpNews slots     agent
 //   + news_slots * 64        the program's     program; the agent stores what arrives in receive rings that wishes name
 //
@@ -15,6 +16,11 @@
 //
 // A handle names a flow, or a listener. The program chooses it, below `flows`, and may use it again after the news `gone`. What
 // makes no sense ends the program's channel, and all its flows with it.
+//
+// Processes. The process that opened the area is number 0. Others join by TcpJoin, a datagram on the socket by which a process of the
+// program wakes the agent, with two sockets: one of their own for wakes, and one for notices, where a byte means that a process has
+// ended. The agent takes the end of a process's wakes for the end of the process, and tells by the news of no handle; when the last has
+// ended, the program has. Who of them is woken for news about a flow is what the program said by `holders`, or every one.
 #pragma once
 
 #include <bit>
@@ -26,13 +32,12 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 1;
+inline constexpr std::uint32_t tcp_area_version = 2;
 
 struct alignas(64) TcpProgramLine {
   std::uint64_t wishes;
   std::uint64_t news_taken;
-  std::uint64_t asleep;  // 1: the program wants a wake after the next news
-  std::uint64_t zero[5];
+  std::uint64_t zero[6];
 };
 static_assert(sizeof(TcpProgramLine) == 64);
 
@@ -49,12 +54,35 @@ struct alignas(64) TcpNewsLine {
 };
 static_assert(sizeof(TcpNewsLine) == 64);
 
+struct alignas(64) TcpProcessLine {
+  std::uint64_t asleep;  // 1: the process wants a wake after the next news that concern it; 2: after wishes were taken, too
+  std::uint64_t zero[7];
+};
+static_assert(sizeof(TcpProcessLine) == 64);
+
+inline constexpr std::uint32_t tcp_processes_max = 512;  // of a program
+inline constexpr std::uint32_t tcp_no_handle = ~0u;
+
+// As many bits as a word has: the last is every process's beyond.
+[[nodiscard]] constexpr std::uint64_t tcp_process_bit(std::uint32_t process) noexcept { return 1ull << (process < 63 ? process : 63); }
+
+// The datagram by which a process joins; every other one is a wake.
+struct TcpJoin {
+  static constexpr std::uint32_t join = 0x6a6f696e;
+  std::uint32_t kind;
+  std::uint32_t process;
+};
+static_assert(sizeof(TcpJoin) == 8);
+
 // Where the words of the lines lie.
 namespace tcp_word {
 inline constexpr std::uint64_t program_line = 0, agent_line = 64, news_line = 128;
 inline constexpr std::uint64_t wishes = program_line + offsetof(TcpProgramLine, wishes);
 inline constexpr std::uint64_t news_taken = program_line + offsetof(TcpProgramLine, news_taken);
-inline constexpr std::uint64_t program_asleep = program_line + offsetof(TcpProgramLine, asleep);
+inline constexpr std::uint64_t process_lines = 4096;
+[[nodiscard]] constexpr std::uint64_t process_asleep(std::uint32_t process) noexcept {
+  return process_lines + process * sizeof(TcpProcessLine) + offsetof(TcpProcessLine, asleep);
+}
 inline constexpr std::uint64_t wishes_taken = agent_line + offsetof(TcpAgentLine, wishes_taken);
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t news = news_line + offsetof(TcpNewsLine, news);
@@ -70,6 +98,7 @@ enum class TcpWishKind : std::uint8_t {
   release = 7,  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
   abort = 8,    // handle: RST, then gone
   options = 9,  // handle, flags, keepalive
+  holders = 10,  // handle, position: bits of the processes (tcp_process_bit) that news about this flow concern
 };
 
 inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of wishes
@@ -93,7 +122,8 @@ struct TcpWish {
 };
 static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
 
-// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it was taken.
+// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it was taken. With
+// tcp_no_handle for a handle the entry tells that the process in `listener` has ended.
 namespace tcp_news {
 inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32, accepted = 64, listening = 128;
 }
@@ -121,7 +151,7 @@ struct TcpAreaLayout {
   std::uint32_t flows = 1024;  // handles are below
   std::uint64_t bytes = 0;     // of the whole area
 
-  static constexpr std::uint64_t wishes = 4096;
+  static constexpr std::uint64_t wishes = tcp_word::process_lines + tcp_processes_max * sizeof(TcpProcessLine);
   static constexpr std::uint64_t slot_bytes = 64;
 
   [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }

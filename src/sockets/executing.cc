@@ -1,0 +1,253 @@
+// exec(): a program that takes the place of this one goes on with the offloaded sockets among the descriptors that it is left, if this
+// library is preloaded there, too. It is told by OFFPATH_SOCKETS_INHERITED where it finds their memory and the sockets to the agent:
+//
+//   memory,wake,notices,process;handle,signal;…      descriptors, but for the numbers of the process and of each socket
+//
+// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own here.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sockets/calls.h"
+#include "sockets/kernel.h"
+#include "sockets/own_descriptors.h"
+
+namespace offpath::sockets {
+
+namespace {
+
+constexpr std::string_view variable = "OFFPATH_SOCKETS_INHERITED=", preload = "LD_PRELOAD=", library = "liboffpath_sockets";
+
+template <class Take>
+void each_descriptor(const Take& take) {
+  DIR* const folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return;
+  const int own = ::dirfd(folder);
+  while (const dirent* entry = ::readdir(folder)) {
+    int fd = -1;
+    const auto [end, error] = std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), fd);
+    if (error == std::errc() && *end == 0 && fd != own && !own_descriptors().has(fd)) take(fd);
+  }
+  ::closedir(folder);
+}
+
+[[nodiscard]] std::uint64_t inode_of(int fd) {
+  struct stat status{};
+  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
+}
+
+void keep_over_exec(int fd, bool keep) { kernel::fcntl(fd, F_SETFD, keep ? 0 : FD_CLOEXEC); }
+
+[[nodiscard]] bool preloads(char* const* environment) {
+  for (; environment != nullptr && *environment != nullptr; ++environment)
+    if (const std::string_view each = *environment; each.starts_with(preload) && each.find(library) != each.npos) return true;
+  return false;
+}
+
+// Sockets of which a descriptor is not closed by exec(), each once.
+void find_sockets_left(std::vector<SocketArea::Handle>& left) {
+  left.clear();
+  each_descriptor([&](int fd) {
+    const int flags = kernel::fcntl(fd, F_GETFD);
+    const std::uint64_t inode = flags >= 0 && (flags & FD_CLOEXEC) == 0 ? inode_of(fd) : 0;
+    for (SocketArea::Handle handle = 0; inode != 0 && handle < Program::options().flows; ++handle)
+      if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 && std::ranges::find(left, handle) == left.end())
+        left.push_back(handle);
+  });
+}
+
+// A child of vfork() never comes back from exec(), and what it allocates is its parent's: so it lies where the thread finds it again.
+struct Prepared {
+  std::vector<SocketArea::Handle> handles{};
+  std::string text{};
+  std::vector<char*> environment{};
+};
+thread_local Prepared prepared;
+
+// What is kept over exec(), and is not if that fails.
+class HandedOver {
+ public:
+  explicit HandedOver(channel::Sockets& connections) : handles_(prepared.handles), process_(connections.area().process()) {
+    find_sockets_left(handles_);
+    descriptors_ = {connections.memory_fd(), connections.wake_fd(), connections.notice_fd()};
+    if (!handles_.empty() && program().vforked()) make_process(connections);
+    keep(true);
+  }
+  ~HandedOver() {
+    const int before = errno;
+    keep(false);
+    if (is_new_ && !handles_.empty())
+      for (const int fd : {descriptors_[1], descriptors_[2]}) kernel::close(fd);
+    errno = before;
+  }
+  HandedOver(const HandedOver&) = delete;
+  HandedOver& operator=(const HandedOver&) = delete;
+
+  [[nodiscard]] char* const* environment(char* const* given) {
+    if (handles_.empty()) return given;
+    std::string& text = prepared.text = variable;
+    for (const int fd : descriptors_) text += std::to_string(fd) + ',';
+    text += std::to_string(process_);
+    for (const SocketArea::Handle handle : handles_) text += ';' + std::to_string(handle) + ',' + std::to_string(program().own(handle).signal);
+    std::vector<char*>& all = prepared.environment;
+    all.clear();
+    for (; given != nullptr && *given != nullptr; ++given)
+      if (!std::string_view(*given).starts_with(variable)) all.push_back(*given);
+    all.push_back(text.data());
+    all.push_back(nullptr);
+    return all.data();
+  }
+
+ private:
+  void make_process(channel::Sockets& connections) {
+    auto made = connections.prepare_child(handles_);
+    if (!made) {
+      handles_.clear();
+      return;
+    }
+    is_new_ = true;
+    process_ = made->process;
+    descriptors_[1] = made->wake.release();
+    descriptors_[2] = made->notices.release();
+  }
+  void keep(bool kept) {
+    if (handles_.empty()) return;
+    for (const int fd : descriptors_) keep_over_exec(fd, kept);
+    for (const SocketArea::Handle handle : handles_) keep_over_exec(program().own(handle).signal, kept);
+  }
+
+  std::vector<SocketArea::Handle>& handles_;
+  std::uint32_t process_;
+  std::array<int, 3> descriptors_{};
+  bool is_new_ = false;
+};
+
+template <class Execute>
+int with_connections(char* const* environment, const Execute& execute) {
+  channel::Sockets* const connections = program().to_hand_over();
+  if (connections == nullptr || !preloads(environment)) return execute(environment);
+  HandedOver over(*connections);
+  return execute(over.environment(environment));
+}
+
+// ---- the other side
+
+class Numbers {
+ public:
+  explicit Numbers(std::string_view text) noexcept : left_(text) {}
+  // -1: it is none. Goes on behind the separator.
+  [[nodiscard]] int next() noexcept {
+    int number = -1;
+    const auto [end, error] = std::from_chars(left_.data(), left_.data() + left_.size(), number);
+    left_.remove_prefix(static_cast<std::size_t>(end - left_.data()));
+    if (!left_.empty()) left_.remove_prefix(1);
+    return error == std::errc() ? number : -1;
+  }
+  [[nodiscard]] bool done() const noexcept { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+void take_up(std::string_view text) {
+  Numbers numbers(text);
+  const int memory = numbers.next(), wake = numbers.next(), notices = numbers.next(), process = numbers.next();
+  for (const int fd : {memory, wake, notices}) {
+    if (inode_of(fd) == 0 && fd != memory) return;
+    keep_over_exec(fd, false);
+  }
+  auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)}, Program::options());
+  if (!connections) return;
+  program().take_up(std::move(*connections));
+  while (!numbers.done()) {
+    const auto handle = static_cast<SocketArea::Handle>(numbers.next());
+    const int signal = numbers.next();
+    if (handle >= Program::options().flows || signal < 0) break;
+    keep_over_exec(signal, false);
+    std::vector<int> found;
+    own_descriptors().add(signal);
+    each_descriptor([&](int fd) {
+      if (inode_of(fd) == program().socket(handle).inode) found.push_back(fd);
+    });
+    program().take_up(handle, signal, found);
+  }
+  program().drop_what_was_not_taken_up();
+}
+
+[[gnu::constructor]] void at_start() {
+  const std::string name(variable.substr(0, variable.size() - 1));
+  const char* const told = std::getenv(name.c_str());
+  if (told == nullptr) return;
+  const std::string text = told;
+  ::unsetenv(name.c_str());
+  take_up(text);
+}
+
+// The words of execl() and its kin, with the null behind them.
+std::vector<char*> words_of(const char* first, va_list& more) {
+  std::vector<char*> words{const_cast<char*>(first)};
+  while (words.back() != nullptr) words.push_back(va_arg(more, char*));
+  return words;
+}
+
+}  // namespace
+
+}  // namespace offpath::sockets
+
+using namespace offpath::sockets;
+
+OFP_CALL int execve(const char* path, char* const* words, char* const* environment) noexcept {
+  static auto* const call = kernel::next<int(const char*, char* const*, char* const*)>("execve");
+  return with_connections(environment, [&](char* const* told) { return call(path, words, told); });
+}
+
+OFP_CALL int execv(const char* path, char* const* words) noexcept { return execve(path, words, environ); }
+
+OFP_CALL int execvpe(const char* name, char* const* words, char* const* environment) noexcept {
+  static auto* const call = kernel::next<int(const char*, char* const*, char* const*)>("execvpe");
+  return with_connections(environment, [&](char* const* told) { return call(name, words, told); });
+}
+
+OFP_CALL int execvp(const char* name, char* const* words) noexcept { return execvpe(name, words, environ); }
+
+OFP_CALL int fexecve(int fd, char* const* words, char* const* environment) noexcept {
+  static auto* const call = kernel::next<int(int, char* const*, char* const*)>("fexecve");
+  return with_connections(environment, [&](char* const* told) { return call(fd, words, told); });
+}
+
+OFP_CALL int execl(const char* path, const char* first, ...) noexcept {
+  va_list more;
+  va_start(more, first);
+  const auto words = words_of(first, more);
+  va_end(more);
+  return execve(path, words.data(), environ);
+}
+
+OFP_CALL int execlp(const char* name, const char* first, ...) noexcept {
+  va_list more;
+  va_start(more, first);
+  const auto words = words_of(first, more);
+  va_end(more);
+  return execvpe(name, words.data(), environ);
+}
+
+OFP_CALL int execle(const char* path, const char* first, ...) noexcept {
+  va_list more;
+  va_start(more, first);
+  const auto words = words_of(first, more);
+  char* const* const environment = va_arg(more, char* const*);
+  va_end(more);
+  return execve(path, words.data(), environment);
+}

@@ -1,0 +1,37 @@
+// Descriptors of this library: programs close whatever they find open, before they start others above all, and do not mean these.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace offpath::sockets {
+
+class OwnDescriptors {
+ public:
+  static constexpr int numbers = 1 << 20;
+
+  void add(int fd) noexcept {
+    if (static_cast<unsigned>(fd) < numbers) words_[fd / 64].fetch_or(bit(fd), std::memory_order_relaxed);
+  }
+  void remove(int fd) noexcept {
+    if (static_cast<unsigned>(fd) < numbers) words_[fd / 64].fetch_and(~bit(fd), std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool has(int fd) const noexcept {
+    return static_cast<unsigned>(fd) < numbers && (words_[fd / 64].load(std::memory_order_relaxed) & bit(fd)) != 0;
+  }
+  // The next one from there on; `numbers`: there is none.
+  [[nodiscard]] unsigned next(unsigned from) const noexcept {
+    for (unsigned at = from; at < numbers; at = (at / 64 + 1) * 64)
+      if (const std::uint64_t left = words_[at / 64].load(std::memory_order_relaxed) >> at % 64; left != 0)
+        return at + static_cast<unsigned>(__builtin_ctzll(left));
+    return numbers;
+  }
+
+ private:
+  [[nodiscard]] static std::uint64_t bit(int fd) noexcept { return 1ull << fd % 64; }
+  std::atomic<std::uint64_t> words_[numbers / 64];
+};
+
+[[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
+
+}  // namespace offpath::sockets

@@ -1,0 +1,273 @@
+"""Offloaded sockets of programs that are several processes: after ``fork`` and after ``exec``, whoever of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess, agent, until
+from network_pair import AGENT_ADDRESS, NetworkPair, missing, network_pair
+from offpath import sockets
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+
+@pytest.fixture(scope="module")
+def near_and_far() -> Iterator[NetworkPair]:
+    with network_pair() as made:
+        yield made
+
+
+@pytest.fixture
+def device(tmp_path: Path, near_and_far: NetworkPair) -> Iterator[AgentProcess]:
+    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
+    settings += ["--http", f"unix:{tmp_path}/http.sock"]
+    with agent(tmp_path, *settings, http=False, launcher=near_and_far.near_command()) as running:
+        yield running
+
+
+@contextmanager
+def serving(tmp_path: Path, pair: NetworkPair, program: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of Python whose sockets are offloaded, once it has said that it listens; its processes end with it."""
+    server = subprocess.Popen(pair.near_command(sys.executable, "-c", program, *words),
+                              env=sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS),
+                              stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"listening\n"
+        yield server
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+class Peer:
+    """Connections of the kernel's in the other network namespace, by a program that does as it is told."""
+
+    PROGRAM = """
+import socket, sys
+made = []
+for line in sys.stdin:
+    what, *words = line.split()
+    answer = b"done"
+    try:
+        if what == "connect":
+            made.append(socket.create_connection((words[0], int(words[1])), timeout=20))
+        elif what == "send":
+            made[int(words[0])].sendall(words[1].encode() + b"\\n")
+        elif what == "line":
+            answer = b""
+            while not answer.endswith(b"\\n"):
+                more = made[int(words[0])].recv(1)
+                if not more:
+                    answer = b"the end"
+                    break
+                answer += more
+        elif what == "finish":
+            made[int(words[0])].shutdown(socket.SHUT_WR)
+    except OSError as error:
+        answer = type(error).__name__.encode()
+    sys.stdout.buffer.write(answer.strip() + b"\\n")
+    sys.stdout.flush()
+"""
+
+    def __init__(self, pair: NetworkPair) -> None:
+        self.process = subprocess.Popen(pair.far_command(sys.executable, "-c", self.PROGRAM),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+
+    def ask(self, *words: object) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
+        self.process.stdin.flush()
+        return self.process.stdout.readline().decode().strip()
+
+    def echoes(self, connection: int, text: str) -> bool:
+        return self.ask("send", connection, text) == "done" and self.ask("line", connection) == text
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def peer(near_and_far: NetworkPair) -> Iterator[Peer]:
+    made = Peer(near_and_far)
+    yield made
+    made.close()
+
+
+# Each connection is told which process serves it, and gets back what it sends.
+PREFORK = """
+import os, selectors, socket, sys
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+listener.setblocking(sys.argv[2] == "blocking")
+
+
+def echo_in_turns():  # one process, many connections
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                try:
+                    connection, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                connection.sendall(b"%d\\n" % os.getpid())
+                selector.register(connection, selectors.EVENT_READ)
+            elif data := key.fileobj.recv(65536):
+                key.fileobj.sendall(data)
+            else:
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+
+def echo():  # one after the other
+    while True:
+        connection, _ = listener.accept()
+        connection.sendall(b"%d\\n" % os.getpid())
+        while data := connection.recv(65536):
+            connection.sendall(data)
+        connection.close()
+
+for _ in range(3):
+    if os.fork() == 0:
+        echo() if sys.argv[2] == "blocking" else echo_in_turns()
+print("listening", flush=True)
+while True:
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("waits", ["blocking", "epoll"])
+def test_children_accept_from_their_parents_listener(
+    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer, waits: str
+) -> None:
+    with serving(tmp_path, near_and_far, PREFORK, "7200", waits) as server:
+        connections: dict[str, list[int]] = {}
+        for number in range(3 if waits == "blocking" else 40):
+            assert peer.ask("connect", AGENT_ADDRESS, 7200) == "done"
+            connections.setdefault(peer.ask("line", number), []).append(number)
+            if waits == "epoll" and len(connections) == 3:
+                break
+        assert len(connections) >= 2, connections  # processes
+        assert str(server.pid) not in connections
+        for of_process in connections.values():
+            for number in of_process:
+                assert peer.echoes(number, f"hello-{number}")
+
+        first, *others = connections
+        os.kill(int(first), signal.SIGKILL)  # its connections end, and no others
+        for number in connections[first]:
+            assert peer.ask("line", number) in {"the end", "ConnectionResetError"}
+        os.kill(server.pid, signal.SIGKILL)  # who opened the channel to the agent
+        for process in others:
+            for number in connections[process]:
+                assert peer.echoes(number, f"again-{number}")
+
+        # And there are new ones.
+        number = sum(map(len, connections.values()))
+        if waits == "blocking":
+            assert peer.ask("finish", connections[others[0]][0]) == "done"
+            assert peer.ask("line", connections[others[0]][0]) == "the end"
+        assert peer.ask("connect", AGENT_ADDRESS, 7200) == "done"
+        assert peer.ask("line", number) in others
+        assert peer.echoes(number, "new")
+
+
+FORKING_HTTP = """
+import http.server, os, socketserver, sys
+class Server(socketserver.ForkingMixIn, http.server.HTTPServer):
+    pass
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+    def do_GET(self):
+        if self.path == "/parent":
+            self.path = "/" + str(os.getppid())
+        super().do_GET()
+os.chdir(sys.argv[1])
+with Server(("0.0.0.0", 7201), Handler) as server:
+    print("listening", flush=True)
+    server.serve_forever()
+"""
+
+
+def test_a_server_forks_for_every_request(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    content = os.urandom(3 << 20)
+    (folder / "large").write_bytes(content)
+    url = f"http://{AGENT_ADDRESS}:7201"
+    with serving(tmp_path, near_and_far, FORKING_HTTP, str(folder)) as server:
+        (folder / str(server.pid)).write_text("a child of it\n")
+        curl = near_and_far.far_command("curl", "--silent", "--show-error", "--fail", "--max-time", "20")
+        several = [subprocess.Popen([*curl, f"{url}/large"], stdout=subprocess.PIPE) for _ in range(4)]
+        for each in several:
+            assert each.communicate(timeout=30)[0] == content
+        for _ in range(20):
+            asked = subprocess.run([*curl, f"{url}/parent"], capture_output=True, timeout=30, check=False)
+            assert asked.stdout == b"a child of it\n", asked
+        assert server.poll() is None
+
+
+# A handler has the connection for its input and output.
+INETD = """
+import os, socket, subprocess, sys
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print("listening", flush=True)
+handler = sys.argv[3:]
+while True:
+    connection, _ = listener.accept()
+    if sys.argv[2] == "fork":
+        if os.fork() == 0:
+            os.dup2(connection.fileno(), 0)
+            os.dup2(connection.fileno(), 1)
+            os.execvp(handler[0], handler)
+    elif sys.argv[2] == "subprocess":
+        subprocess.Popen(handler, stdin=connection, stdout=connection)
+    else:
+        os.dup2(connection.fileno(), 0)
+        os.dup2(connection.fileno(), 1)
+        os.execvp(handler[0], handler)
+    connection.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "subprocess", "in place"])
+def test_a_handler_is_executed_with_the_connection(
+    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer, way: str
+) -> None:
+    with serving(tmp_path, near_and_far, INETD, "7202", way, "cat"):
+        count = 1 if way == "in place" else 3
+        for number in range(count):
+            assert peer.ask("connect", AGENT_ADDRESS, 7202) == "done"
+            assert peer.echoes(number, f"hello-{number}")
+        for number in range(count):
+            assert peer.echoes(number, f"again-{number}")
+            assert peer.ask("finish", number) == "done"
+            assert peer.ask("line", number) == "the end"
+
+
+def test_nothing_of_processes_that_were_killed_is_left(
+    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer
+) -> None:
+    def listed() -> bytes:
+        words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock", "--json"]
+        asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
+        return asked.stdout
+
+    with serving(tmp_path, near_and_far, PREFORK, "7203", "epoll"):
+        for number in range(4):
+            assert peer.ask("connect", AGENT_ADDRESS, 7203) == "done"
+            assert peer.ask("line", number).isdigit()
+        assert listed().count(b"ESTABLISHED") == 4
+    for number in range(4):
+        assert peer.ask("line", number) in {"the end", "ConnectionResetError"}
+    assert until(lambda: b"LISTEN" not in listed() and b"ESTABLISHED" not in listed())
