@@ -1,11 +1,13 @@
 #include "sockets/calls.h"
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 
-#include "sockets/kernel.h"
 
 namespace offpath::sockets {
 
@@ -30,14 +32,42 @@ int failed(int code) noexcept {
 
 bool returns_at_once(const Socket& socket, int flags) noexcept { return (flags & MSG_DONTWAIT) != 0 || socket.non_blocking.load(std::memory_order_relaxed); }
 
-int wait_for(int fd, Socket& socket, short events, const timeval& limit) noexcept {
-  program().begin_showing(fd, socket);
+namespace {
+
+// Restarts as the calls do that it stands for: without a limit if the handler says so, with one never.
+int sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until) noexcept {
+  return ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0 ? 0 : errno;
+}
+
+class Waiting {
+ public:
+  explicit Waiting(OwnPart& own) noexcept : own_(own) { own_.waiting.fetch_add(1); }
+  ~Waiting() { own_.waiting.fetch_sub(1); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  OwnPart& own_;
+};
+
+}  // namespace
+
+int wait_for(Socket& socket, short events, const timeval& limit) {
+  OwnPart& own = socket.own();
+  const Waiting here(own);
+  program().listen_for(socket);
   const bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
-  const timespec time{limit.tv_sec, limit.tv_usec * 1000};
-  pollfd descriptor{fd, events, 0};
-  const int ready = kernel::ppoll(&descriptor, nfds_t{1}, limited ? &time : static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr));
-  if (ready < 0) return errno;
-  return ready == 0 ? EAGAIN : 0;
+  const TimeNs deadline = monotonic_ns() + limit.tv_sec * second_ns + limit.tv_usec * microsecond_ns;
+  const timespec until{deadline / second_ns, deadline % second_ns};
+  for (;;) {
+    const std::uint32_t before = own.changes.load();
+    const auto look = program().area().look(socket.handle);
+    program().show_changed();
+    if (!look || program().lost() || ((events & POLLIN) != 0 && (look->readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable)) return 0;
+    const int code = sleep_on(own.changes, before, limited ? &until : nullptr);
+    if (code == EINTR) return EINTR;
+    if (code == ETIMEDOUT) return EAGAIN;
+  }
 }
 
 int take_error(Socket& socket, int otherwise) {

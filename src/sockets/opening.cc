@@ -98,18 +98,18 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   if (!waits) return failed(EINPROGRESS);
   const Use made = descriptors().find(fd);
   if (!made) return failed(EBADF);
-  if (const int code = wait_for(fd, *made, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
+  if (const int code = wait_for(*made, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
   const int code = take_error(*made, 0);
   return code != 0 ? failed(code) : 0;
 }
 
-int go_on_connecting(int fd, Socket& socket) {
+int go_on_connecting(Socket& socket) {
   const auto look = program().area().look(socket.handle);
   program().show_changed();
   if (socket.listener || !look || look->connected) return failed(EISCONN);
   if (look->closed) return failed(take_error(socket, ECONNABORTED));
   if (returns_at_once(socket, 0)) return failed(EALREADY);
-  if (const int code = wait_for(fd, socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
+  if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
   const int code = take_error(socket, 0);
   return code != 0 ? failed(code) : 0;
 }
@@ -136,7 +136,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
     }
     if (flow.error().code != Error::would_block) return failed(EINVAL);
     if (returns_at_once(listener, 0)) return failed(EAGAIN);
-    if (const int code = wait_for(fd, listener, POLLIN, listener.receive_timeout); code != 0) return failed(code);
+    if (const int code = wait_for(listener, POLLIN, listener.receive_timeout); code != 0) return failed(code);
   }
 }
 
@@ -192,7 +192,7 @@ OFP_CALL int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accept4(fd, address, length, 0); }
 
 OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
-  if (const Use socket = descriptors().find(fd)) return go_on_connecting(fd, *socket);
+  if (const Use socket = descriptors().find(fd)) return go_on_connecting(*socket);
   const auto to = read_address(address, length);
   if (!to || program().policy().agent.empty() || !is_tcp(fd)) return kernel::connect(fd, address, length);
   const bool named = program().policy().connects(to->address);

@@ -1,13 +1,16 @@
 #include "sockets/program.h"
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -145,7 +148,13 @@ void Program::add_listeners(int count) {
 }
 
 void Program::begin_showing(int fd, Socket& socket) {
-  if (!left_out() && socket.begin_showing(fd, area())) add_listeners(1);
+  if (left_out()) return;
+  listen_for(socket);
+  socket.begin_showing(fd, area());
+}
+
+void Program::listen_for(Socket& socket) {
+  if (!socket.own().listens.load(std::memory_order_relaxed) && !socket.own().listens.exchange(true)) add_listeners(1);
 }
 
 void Program::listen_to_agent() {
@@ -204,7 +213,8 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
 
 void Program::end(Socket& socket) {
   epoll_sets().forget(socket);
-  if (socket.end_signal()) listeners_.fetch_sub(1);
+  socket.end_signal();
+  if (socket.own().listens.exchange(false)) listeners_.fetch_sub(1);
   if (left_out()) return;
   if (socket.resets) area().abort(socket.handle);
   else area().close(socket.handle);
@@ -215,6 +225,9 @@ void Program::show(Socket& socket) {
   if (!look) return;
   if (lost()) look->closed = look->readable = look->writable = true;
   socket.show(*look);
+  OwnPart& mine = socket.own();
+  mine.changes.fetch_add(1);
+  if (mine.waiting.load() != 0) ::syscall(SYS_futex, &mine.changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   epoll_sets().on_change(socket, *look);
 }
 

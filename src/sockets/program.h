@@ -78,6 +78,9 @@ class Program {
   void drop_what_was_not_taken_up();
   [[nodiscard]] static const channel::SocketOptions& options() noexcept;
 
+  // From now on what the agent tells about it is taken in even while nobody calls.
+  void listen_for(Socket& socket);
+
  private:
   void begin(std::unique_ptr<channel::Sockets> connections);
   void start_listening();
@@ -110,7 +113,7 @@ class Program {
   std::unique_ptr<OwnPart[]> own_;
   std::mutex sleeping_;
   std::uint32_t sleepers_ = 0;
-  std::atomic<int> listeners_ = 0;  // sockets that are shown, threads that wait for told_
+  std::atomic<int> listeners_ = 0;  // sockets that somebody waits for, threads that wait for told_
   Fd changes_;                      // an eventfd: that listeners_ has changed
   std::mutex telling_;
   std::optional<std::condition_variable> told_{std::in_place};

@@ -56,15 +56,14 @@ int Socket::take_place(int fd, int flags) {
   return ends[0];
 }
 
-bool Socket::begin_showing(int fd, SocketArea& area) {
+void Socket::begin_showing(int fd, SocketArea& area) {
   OwnPart& mine = own();
-  if (mine.listens.load(std::memory_order_relaxed)) return false;
+  if (mine.shows.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(showing_);
-  if (mine.signal < 0 || mine.listens.exchange(true)) return false;
+  if (mine.signal < 0 || mine.shows.exchange(true)) return;
   const auto look = area.look(handle);
   if (!std::exchange(shown_, true) && look && !look->writable && !listener) fill(fd);
   if (look) show_locked(*look);
-  return true;
 }
 
 void Socket::show(const SocketArea::Look& look) {
@@ -118,13 +117,13 @@ void Socket::fill(int fd) {
   kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool Socket::end_signal() {
+void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
   own_descriptors().remove(mine.signal);
   if (mine.signal >= 0) kernel::close(mine.signal);
   mine.signal = -1;
-  return mine.listens.exchange(false);
+  mine.shows = false;
 }
 
 }  // namespace offpath::sockets

@@ -24,8 +24,10 @@ using channel::SocketArea;
 // What a process has of a socket.
 struct OwnPart {
   std::atomic<std::uint32_t> users = 0;     // descriptors, and calls at work; 0: the process does not have it
-  std::atomic<bool> listens = false;  // counted among Program's listeners
+  std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
+  std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
   int signal = -1;                    // the other end
+  std::atomic<std::uint32_t> changes = 0, waiting = 0;  // how often it changed; threads that sleep until it does
 };
 
 struct Socket {
@@ -45,12 +47,12 @@ struct Socket {
   void init() noexcept { showing_.init(); }  // once, by who makes the memory
   // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
   [[nodiscard]] int take_place(int fd, int flags);
-  // From now on the descriptor shows what can be done. False: this process saw to it already.
-  bool begin_showing(int fd, SocketArea& area);
+  // From now on the descriptor shows what can be done.
+  void begin_showing(int fd, SocketArea& area);
   void show(const SocketArea::Look& look);
   void hide_readable(int fd, SocketArea& area);
   void hide_writable(int fd, SocketArea& area);
-  bool end_signal();  // of this process; true: it listened
+  void end_signal();  // of this process
 
  private:
   void show_locked(const SocketArea::Look& look);

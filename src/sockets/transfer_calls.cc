@@ -44,7 +44,7 @@ ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_o
   while (room == 0) {
     if (at_once || returns_at_once(socket, 0)) return failed(EAGAIN);
     socket.hide_writable(fd, program().area());
-    if (const int code = wait_for(fd, socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
+    if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
     if (program().lost()) return failed(ECONNRESET);
     room = room_of();
   }
@@ -56,7 +56,7 @@ ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_o
     const ssize_t more = offpath::sockets::send(fd, socket, one(bytes.data() + sent, static_cast<std::size_t>(got - sent)), 0);
     if (more > 0) sent += more;
     else if (errno != EAGAIN) return -1;
-    else if (const int code = wait_for(fd, socket, POLLOUT, {}); code != 0 && code != EINTR) return failed(code);  // another thread had the room
+    else if (const int code = wait_for(socket, POLLOUT, {}); code != 0 && code != EINTR) return failed(code);  // another thread had the room
   }
   return got;
 }

@@ -424,6 +424,76 @@ def test_connections_are_listed(tmp_path: Path, pair: NetworkPair) -> None:
                 each.wait()
 
 
+# Each call that waits, interrupted once: what it returned, or its errno.
+INTERRUPTED = """
+import ctypes, os, signal, socket, struct, sys, threading, time
+
+libc = ctypes.CDLL(None, use_errno=True)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+listener = socket.create_server(("0.0.0.0", 7104))
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+byte = ctypes.create_string_buffer(1)
+full = ctypes.create_string_buffer(1 << 22)
+
+def interrupted(call, end):
+    main = threading.main_thread().ident
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGUSR1)).start()
+    late = threading.Timer(0.6, end)
+    late.start()
+    got = call()
+    code = ctypes.get_errno()
+    late.join()
+    return "EINTR" if got < 0 and code == 4 else "goes on" if got > 0 else str((got, code))
+
+def recv():
+    return libc.recv(s.fileno(), byte, 1, 0)
+
+def echo():
+    s.send(b"x")
+
+for restarts in (False, True):
+    signal.siginterrupt(signal.SIGUSR1, not restarts)
+    print("recv", restarts, interrupted(recv, echo))
+    s.setblocking(False)
+    try:
+        s.recv(1)
+    except BlockingIOError:
+        pass
+    s.setblocking(True)
+    print("accept", restarts, interrupted(lambda: libc.accept(listener.fileno(), None, None),
+                                          lambda: (print("connect", flush=True), time.sleep(1))))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 20, 0))
+print("recv with a limit", interrupted(recv, echo))
+print("done", flush=True)
+"""
+
+
+def test_signals_interrupt_what_waits(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7105"), stdout=subprocess.PIPE)
+    assert peer.stdout is not None
+    assert peer.stdout.readline() == b"listening\n"
+    program = subprocess.Popen(
+        pair.near_command(sys.executable, "-c", INTERRUPTED, KERNEL_ADDRESS, "7105"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+    )
+    said = []
+    try:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line == b"connect\n":
+                hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7104), 5)"
+                fetch(pair.far_command(sys.executable, "-c", hello))
+            else:
+                said.append(line.decode().strip())
+    finally:
+        for each in (peer, program):
+            each.kill()
+            each.wait()
+    assert said == ["recv False EINTR", "accept False EINTR", "recv True goes on", "accept True goes on",
+                    "recv with a limit EINTR", "done"]  # fmt: skip
+
+
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
 def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
     env = environment(tmp_path)
