@@ -153,7 +153,7 @@ bool SocketArea::settle(Handle handle) noexcept {
     Owed owed;
     TcpWishKind kind;
   } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
-               {owed_holders, TcpWishKind::holders}};
+               {owed_holders, TcpWishKind::holders}, {owed_options, TcpWishKind::options}};
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
     if (!room()) return false;
@@ -164,6 +164,12 @@ bool SocketArea::settle(Handle handle) noexcept {
     if (each.owed == owed_holders) {
       owing.woken = owing.holders == 1 ? owing.holder : every_process;
       wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
+    }
+    if (each.owed == owed_options) {
+      wish.flags = static_cast<std::uint16_t>((owing.wishes.gathers ? 0 : wire::tcp_no_delay) | (owing.wishes.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
+      wish.keepalive_idle_s = owing.wishes.keepalive_idle_s;
+      wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
+      wish.keepalive_probes = owing.wishes.keepalive_probes;
     }
     post(wish);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);
@@ -275,6 +281,11 @@ void SocketArea::take(const TcpNews& told) noexcept {
       cell(listener.last_waiting).next = told.handle;
       listener.last_waiting = told.handle;
     }
+  }
+  if (told.mss != 0) {
+    about.mss = told.mss;
+    about.round_trip_us = told.round_trip_us;
+    about.window = told.window;
   }
   about.received = std::clamp(told.received, about.received, about.read + ring_bytes_);
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);

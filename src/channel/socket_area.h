@@ -25,6 +25,14 @@ struct SocketOptions {
   std::uint64_t kept_bytes = 0;          // for whatever its owner keeps for all processes: SocketArea::kept()
 };
 
+// What a program wishes of a flow at any time.
+struct FlowWishes {
+  bool gathers = false;  // Nagle's rule: no small segment while another is on its way
+  std::uint8_t keepalive_probes = 9;
+  std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
+  friend bool operator==(const FlowWishes&, const FlowWishes&) = default;
+};
+
 class SocketArea {
  public:
   using Handle = std::uint32_t;
@@ -40,7 +48,9 @@ class SocketArea {
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
-    std::uint64_t received;              // so far
+    std::uint64_t received, acknowledged;  // so far
+    std::uint32_t round_trip_us, window;   // with the news that came last; window: of congestion, bytes
+    std::uint16_t mss;                     // 0: not told yet
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
@@ -51,7 +61,7 @@ class SocketArea {
   SocketArea(const SocketArea&) = delete;
   SocketArea& operator=(const SocketArea&) = delete;
 
-  // Whether it was granted is told by look(). `flags`: wire::tcp_no_delay, tcp_keepalive.
+  // Whether it was granted is told by look(). `flags`: wire::tcp_no_delay.
   [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block where they would have to wait.
@@ -62,6 +72,7 @@ class SocketArea {
   void close(Handle handle);  // what was sent goes out still; the handle means nothing any more
   void abort(Handle flow);
   [[nodiscard]] Result<Look> look(Handle handle);
+  void set_wishes(Handle flow, const FlowWishes& wishes);
 
   // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has something to say.
   [[nodiscard]] bool has_news() const noexcept;

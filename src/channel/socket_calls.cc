@@ -188,6 +188,15 @@ void SocketArea::end(Handle handle, bool abort) noexcept {
   owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
 }
 
+void SocketArea::set_wishes(Handle handle, const FlowWishes& wishes) {
+  const Lock lock(*this);
+  const auto flow = find(handle);
+  if (!flow || (*flow)->gone || (*flow)->wishes == wishes) return;
+  (*flow)->wishes = wishes;
+  owe(handle, owed_options);
+  tell_agent();
+}
+
 Result<SocketArea::Look> SocketArea::look(Handle handle) {
   const Lock lock(*this);
   take_all();
@@ -205,6 +214,10 @@ Result<SocketArea::Look> SocketArea::look(Handle handle) {
   look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
   look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < ring_bytes_);
   look.error = at.error;
+  look.acknowledged = at.acknowledged;
+  look.round_trip_us = at.round_trip_us;
+  look.window = at.window;
+  look.mss = at.mss;
   look.local = {at.local_address, at.port};
   look.remote = {at.remote_address, at.remote_port};
   return look;

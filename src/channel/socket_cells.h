@@ -7,7 +7,7 @@
 namespace offpath::channel {
 
 inline constexpr SocketArea::Handle nobody = ~0u;
-enum Owed : std::uint8_t { owed_allow = 1, owed_finish = 2, owed_release = 4, owed_abort = 8, owed_holders = 16 };
+enum Owed : std::uint8_t { owed_allow = 1, owed_finish = 2, owed_release = 4, owed_abort = 8, owed_holders = 16, owed_options = 32 };
 inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
@@ -36,16 +36,18 @@ struct alignas(64) SocketArea::Cell {
   std::uint8_t owed;
   wire::TcpError error;
   bool finishing, gone, lacks;
-  std::uint16_t port, remote_port, flags;
+  std::uint16_t port, remote_port, mss;
   std::uint32_t local_address, remote_address;
   std::uint32_t listener;            // of a seat
   Handle next;                       // free cells; flows that wait to be accepted
   Handle first_waiting, last_waiting;  // of a listener
   std::uint32_t backlog, seated;       // of a listener; seated: seats, and flows that wait
+  std::uint32_t round_trip_us, window;  // of a flow, as told last
   std::uint32_t serial;                // of a listener, and of its seats: handles are used again
   std::uint64_t offered, acknowledged, received, read, allowed;
   // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
   std::uint16_t holders, holder, woken;
+  FlowWishes wishes;
 };
 
 // Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been written, and perhaps

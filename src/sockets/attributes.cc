@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstring>
 
@@ -53,22 +54,59 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
-  if (name == TCP_NODELAY) return give(socket.no_delay, to, length);
-  if (name != TCP_INFO) return failed(ENOPROTOOPT);
+// What the agent told with the last news about it.
+tcp_info info_of(const Socket& socket) {
   const auto look = program().area().look(socket.handle);
-  program().show_changed();
   tcp_info info{};
   info.tcpi_state = socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
-  if (look) info.tcpi_unacked = look->unacknowledged > 0 ? 1 : 0;
-  return give(info, to, length);
+  if (!look || look->mss == 0) return info;
+  info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = look->mss;
+  info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);
+  info.tcpi_rtt = look->round_trip_us;
+  info.tcpi_snd_cwnd = std::max(look->window / look->mss, 1u);
+  info.tcpi_rcv_space = static_cast<std::uint32_t>(socket.receive_buffer);
+  return info;
+}
+
+int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
+  switch (name) {
+    case TCP_NODELAY: return give(socket.no_delay, to, length);
+    case TCP_CORK: return give(socket.cork, to, length);
+    case TCP_KEEPIDLE: return give(socket.keepalive_idle_s, to, length);
+    case TCP_KEEPINTVL: return give(socket.keepalive_interval_s, to, length);
+    case TCP_KEEPCNT: return give(socket.keepalive_probes, to, length);
+    case TCP_INFO: return give(info_of(socket), to, length);
+    case TCP_MAXSEG: return give(static_cast<int>(info_of(socket).tcpi_snd_mss), to, length);
+    default: return failed(ENOPROTOOPT);
+  }
+}
+
+// Within bounds, and told to the agent.
+int take_wish(Socket& socket, int& wish, const void* from, socklen_t length, int least, int most) {
+  int value = 0;
+  if (take(value, from, length) != 0) return -1;
+  if (value < least || value > most) return failed(EINVAL);
+  wish = value;
+  if (!socket.listener) program().area().set_wishes(socket.handle, socket.wishes());
+  return 0;
+}
+
+int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length) {
+  switch (name) {
+    case TCP_NODELAY: return take(socket.no_delay, from, length);
+    case TCP_CORK: return take_wish(socket, socket.cork, from, length, INT_MIN, INT_MAX);
+    case TCP_KEEPIDLE: return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
+    case TCP_KEEPINTVL: return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
+    case TCP_KEEPCNT: return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
+    default: return failed(ENOPROTOOPT);
+  }
 }
 
 // Rings do not change their size: a buffer's is what it was, as the kernel has its limits too.
 int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
   int ignored = 0;
   switch (name) {
-    case SO_KEEPALIVE: return take(socket.keepalive, from, length);
+    case SO_KEEPALIVE: return take_wish(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
     case SO_REUSEADDR: return take(socket.reuse_address, from, length);
     case SO_SNDBUF: case SO_RCVBUF: return take(ignored, from, length);
     case SO_RCVTIMEO: return take(socket.receive_timeout, from, length);
@@ -101,15 +139,16 @@ using namespace offpath::sockets;
 OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::getsockopt(fd, level, name, to, length);
-  if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
-  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
+  const int done = level == SOL_SOCKET ? socket_option(*socket, name, to, length) : level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
+  if (!program().left_out()) program().show_changed();
+  return done;
 }
 
 OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
-  return level == IPPROTO_TCP && name == TCP_NODELAY ? take(socket->no_delay, from, length) : failed(ENOPROTOOPT);
+  return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);
 }
 
 OFP_CALL int getsockname(int fd, sockaddr* to, socklen_t* length) noexcept {

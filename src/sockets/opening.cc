@@ -18,6 +18,8 @@ namespace offpath::sockets {
 
 namespace {
 
+// The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
+constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 constexpr int backlog_max = 128;  // each has its memory beforehand
 
 template <class Value>
@@ -33,6 +35,10 @@ Value option_of(int fd, int level, int name) {
 // What was set while it was the kernel's.
 void take_options(Socket& socket, int fd) {
   socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
+  socket.cork = option_of<int>(fd, IPPROTO_TCP, TCP_CORK);
+  socket.keepalive_idle_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPIDLE), keepalive_s_max);
+  socket.keepalive_interval_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPINTVL), keepalive_s_max);
+  socket.keepalive_probes = option_of<int>(fd, IPPROTO_TCP, TCP_KEEPCNT);
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
   const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
@@ -43,11 +49,6 @@ void take_options(Socket& socket, int fd) {
 
 [[nodiscard]] int flags_of(int fd) {
   return ((kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? SOCK_NONBLOCK : 0) | ((kernel::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? SOCK_CLOEXEC : 0);
-}
-
-// The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
-[[nodiscard]] std::uint16_t wishes_of(int fd) {
-  return static_cast<std::uint16_t>(wire::tcp_no_delay | (option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE) != 0 ? wire::tcp_keepalive : 0));
 }
 
 int errno_of(const Failure& why) {
@@ -68,7 +69,7 @@ int errno_of(const Failure& why) {
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
-  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max)), wishes_of(fd));
+  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max)), flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
@@ -85,10 +86,11 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
 int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
-  const auto handle = area->connect(to, descriptors().bound(fd).value_or(0), wishes_of(fd));
+  const auto handle = area->connect(to, descriptors().bound(fd).value_or(0), flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
+  area->set_wishes(*handle, socket->wishes());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;
@@ -126,7 +128,12 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
     if (flow) {
       Use socket = program().make(*flow, false);
       socket->no_delay = listener.no_delay;
+      socket->cork = listener.cork;
       socket->keepalive = listener.keepalive;
+      socket->keepalive_idle_s = listener.keepalive_idle_s;
+      socket->keepalive_interval_s = listener.keepalive_interval_s;
+      socket->keepalive_probes = listener.keepalive_probes;
+      area.set_wishes(*flow, socket->wishes());
       const int made = socket->take_place(-1, flags);
       if (made < 0) return -1;
       program().show(*socket);

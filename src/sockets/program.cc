@@ -205,7 +205,8 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.times_full = 0;
   socket.bound = {};
   socket.receive_timeout = socket.send_timeout = {};
-  socket.no_delay = socket.keepalive = socket.reuse_address = 0;
+  socket.no_delay = socket.cork = socket.keepalive = socket.reuse_address = 0;
+  socket.keepalive_idle_s = 7200, socket.keepalive_interval_s = 75, socket.keepalive_probes = 9;  // as in the kernel
   socket.send_buffer = socket.receive_buffer = static_cast<int>(options().ring_bytes);
   socket.own().users = 1;
   return Use(&socket);

@@ -30,6 +30,8 @@ struct OwnPart {
   std::atomic<std::uint32_t> changes = 0, waiting = 0;  // how often it changed; threads that sleep until it does
 };
 
+inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's own bounds
+
 struct Socket {
   SocketArea::Handle handle = 0;
   bool listener = false;
@@ -41,9 +43,16 @@ struct Socket {
   SocketArea::Endpoint bound{};
   timeval receive_timeout{}, send_timeout{};
   std::uint64_t inode = 0;  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
-  int no_delay = 0, keepalive = 0, reuse_address = 0, send_buffer = 0, receive_buffer = 0;
+  int no_delay = 0, cork = 0, reuse_address = 0, send_buffer = 0, receive_buffer = 0;
+  int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;
 
   [[nodiscard]] OwnPart& own() const noexcept;
+  [[nodiscard]] channel::FlowWishes wishes() const noexcept {
+    return {.gathers = cork != 0,
+            .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
+            .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),
+            .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s)};
+  }
   void init() noexcept { showing_.init(); }  // once, by who makes the memory
   // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
   [[nodiscard]] int take_place(int fd, int flags);

@@ -264,6 +264,11 @@ bool TcpService::write_news(Program& program) {
     told.remote_address = held.key.remote.address.value;
     told.remote_port = held.key.remote.port;
     told.listener = held.listener;
+    if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
+      told.mss = flow->mss;
+      told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
+      told.window = flow->congestion.window;
+    }
     const auto posted = program.area.post(told, held.holders);
     if (!posted) {
       end(program, posted.error());

@@ -139,9 +139,11 @@ struct TcpNews {
   std::uint64_t acknowledged;    // bytes before it are the program's again
   std::uint32_t local_address, remote_address;  // with connected and accepted
   std::uint16_t remote_port;
-  std::uint16_t zero16;
+  std::uint16_t mss;             // payload of a segment, as it is now
   std::uint32_t listener;        // with accepted
-  std::uint64_t zero[3];
+  std::uint32_t round_trip_us;   // smoothed
+  std::uint32_t window;          // of congestion, bytes
+  std::uint64_t zero[2];
 };
 static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
 
