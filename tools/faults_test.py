@@ -23,7 +23,7 @@ def exists(test: str) -> bool:
         return any((ROOT / place).rglob(f"{test}.cc") for place in ("src", "tests")) and fuzzer_is_built(test)
     suite, case = test.split(".")
     declared = re.compile(rf"TEST(?:_F|_P)?\({suite}, {case}\)")
-    files = [path for top in ("src", "tests") for path in (ROOT / top).rglob("*_test.cc")]
+    files = [path for top in ("apps", "src", "tests") for path in (ROOT / top).rglob("*_test.cc")]
     return any(declared.search(path.read_text()) for path in files)
 
 

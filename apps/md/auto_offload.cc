@@ -109,7 +109,7 @@ void AutoOffload::predict() {
   host.bins_steps = 3 * host.list_steps;
   alone_ = seconds_without(host, interval_seen());
   candidates_.clear();
-  if (simulation_.may_offload_forces() && s.trigger == Trigger::interval) {
+  if (s.trigger == Trigger::interval) {
     candidates_.push_back({Offload::force, seconds_with_forces_elsewhere(host, agent, interval_seen())});
   }
   candidates_.push_back({Offload::list, seconds_with_lists_elsewhere(host, agent)});

@@ -5,32 +5,12 @@
 #include <optional>
 
 #include "md/auto_offload.h"
-#include "md/local_coworker.h"
+#include "md/small_box.h"
 
 namespace md {
 namespace {
 
-Settings small_box(Offload offload) {
-  Settings settings;
-  settings.cells = {8, 8, 8};
-  settings.interval = 1;
-  settings.offload = offload;
-  return settings;
-}
-
-Thermo exact_after(int steps) {
-  OneRank ranks;
-  Simulation simulation(small_box(Offload::none), ranks);
-  simulation.start();
-  for (int step = 0; step < steps; ++step) simulation.step();
-  return simulation.thermo();
-}
-
-void expect_near(const Thermo& found, const Thermo& expected) {
-  EXPECT_NEAR(found.temperature, expected.temperature, 1e-8);
-  EXPECT_NEAR(found.energy, expected.energy, 1e-8);
-  EXPECT_NEAR(found.pressure, expected.pressure, 1e-7);
-}
+Thermo exact_after(int steps) { return after(steps, small_box(Offload::none)); }
 
 TEST(Offload, ListsMadeElsewhereMissNothing) {
   OneRank ranks;

@@ -21,7 +21,6 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
   if (coworker_ && !may_have_coworker(settings)) {
     throw BadInput("--offload is there for Lennard-Jones in double precision, with one thread a rank");
   }
-  if (coworker_ && settings.offload == Offload::force && ranks.count() != 1) throw BadInput("--offload force is there for one rank");
   if (coworker_ && (chosen_later_ || settings_.offload == Offload::list) && !settings.resume_file.empty()) {
     throw BadInput("--offload list and auto do not resume");
   }
@@ -177,7 +176,7 @@ void Simulation::step() {
   if (settings_.offload == Offload::list) return step_with_lists_elsewhere();
   drift();
   if (lists_due()) {
-    if (coworker_ && settings_.offload == Offload::force) return step_with_forces_elsewhere();
+    if (settings_.offload == Offload::force) return step_with_forces_elsewhere();
     note_furthest();
     rebuild();
   } else {

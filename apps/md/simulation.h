@@ -9,6 +9,7 @@
 #include "md/bins.h"
 #include "md/coworker.h"
 #include "md/domain.h"
+#include "md/force_exchange.h"
 #include "md/forces.h"
 #include "md/halo.h"
 #include "md/neighbour_list.h"
@@ -40,7 +41,6 @@ class Simulation {
   void switch_to(Offload mode) { next_mode_ = mode; }
   [[nodiscard]] Offload mode() const { return settings_.offload; }
   [[nodiscard]] bool has_coworker() const { return coworker_ != nullptr; }
-  [[nodiscard]] bool may_offload_forces() const { return coworker_ && ranks_.count() == 1; }
   // Has the coworker compute something that nobody needs, while its mode is none: forces, or a list.
   void begin_probe(Offload what);
   // Is that over? Then says what it took.
@@ -94,6 +94,7 @@ class Simulation {
 
   // Steps with a coworker (simulation_offloaded.cc).
   void step_with_forces_elsewhere();
+  void take_forces(std::size_t handed);
   void step_with_lists_elsewhere();
   [[nodiscard]] bool lists_run_out(bool& ask);
   void rebuild_for_lists_elsewhere();
@@ -102,6 +103,8 @@ class Simulation {
   void step_into_next_mode();
   void hand_over_positions();
   void lose_coworker(const CoworkerLost& error);
+  [[nodiscard]] bool lost_on_any_rank() const;
+  void go_on_without();
 
   Settings settings_;
   Ranks& ranks_;
@@ -125,6 +128,7 @@ class Simulation {
   bool list_requested_ = false;
   double gone_ = 0;  // the furthest from list_positions_, in the drift done last
   Array<double> handed_positions_;  // what the coworker computes forces of
+  ForceExchange force_exchange_;
   NeighbourList list_before_;       // what it computes them with, while the next one is made
   bool list_lent_ = false;
   double margin_ = 0;  // by which bins and halo are wider than lists

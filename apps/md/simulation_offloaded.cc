@@ -1,14 +1,17 @@
 // Steps in which a coworker takes part.
 //
 // Forces elsewhere (the paper's): in a step that makes new lists, the coworker computes forces with the old ones, while the
-// host exchanges, sorts and makes the new ones; then the forces are put into the new order. The old list serves one step
-// longer than it would.
+// host exchanges, sorts and makes the new ones; then the forces are put into the new order, and those of atoms that left go after
+// them. The old list serves one step longer than it would.
 //
 // Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host goes on with the one it has.
 // Atoms keep their places in memory meanwhile (no exchange, no sort), so the indices in the new list are right. A list
 // serves while no atom went further than half the skin since its snapshot: that is measured in every step, and when it runs
 // out before the next list is there, the host waits. So nothing is ever missed. Atoms stray from their bins; bins and halo
 // are wider by a margin, and when half of that is used up, the host exchanges, sorts and makes a list itself.
+//
+// On several ranks each has a coworker of its own. When one of them is lost, all ranks compute that step themselves and go on without:
+// what is elsewhere is decided alike everywhere, for ranks meet in the same exchanges.
 #include <array>
 #include <cmath>
 
@@ -26,48 +29,67 @@ void Simulation::lose_coworker(const CoworkerLost& error) {
   list_requested_ = false;
 }
 
+bool Simulation::lost_on_any_rank() const {
+  double any = coworker_ ? 0 : 1;
+  ranks_.maximum({&any, 1});
+  return any > 0;
+}
+
+void Simulation::go_on_without() {
+  if (coworker_) coworker_lost_ = "another rank has lost its own";
+  coworker_.reset();
+  list_requested_ = false;
+  settings_.offload = next_mode_ = Offload::none;
+}
+
 void Simulation::hand_over_positions() {
   handed_positions_.resize(values * atoms_.all());
   std::memcpy(handed_positions_.data(), atoms_.x.data(), values * atoms_.all() * sizeof(double));
 }
 
 void Simulation::step_with_forces_elsewhere() {
-  bool elsewhere = true;
   refresh_ghosts();
+  const std::size_t handed = atoms_.own;
   try {
     const Stopwatch watch(times_.force);
     // A copy: nobody waits until it is pulled. For the same reason lists are made in two places by turns.
     hand_over_positions();
-    coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, atoms_.own);
+    if (coworker_) coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, handed);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
-    elsewhere = false;
   }
-  // The forces are not there yet: what travels with each atom in their place is where it was.
-  for (std::size_t i = 0; i < atoms_.own; ++i) atoms_.f[values * i] = static_cast<double>(i);
+  force_exchange_.note_places(ranks_, atoms_);  // the forces are not there yet
   note_furthest();
   rebuild();
-  if (elsewhere) {
-    try {
-      const Stopwatch watch(times_.force);
-      coworker_->use_list(list_.blocks[0]);
-      list_lent_ = true;
-      const double* f = coworker_->take_forces(pair_sums_);
-      for (std::size_t i = 0; i < atoms_.own; ++i) {
-        const auto before = static_cast<std::size_t>(atoms_.f[values * i]);
-        for (std::size_t d = 0; d < values; ++d) atoms_.f[values * i + d] = f[values * before + d];
-      }
-      sums_there_ = true;
-      sums_wanted_ = false;
-      ++forces_by_coworker_;
-    } catch (const CoworkerLost& error) {
-      lose_coworker(error);
-      elsewhere = false;
-    }
-  }
-  if (!elsewhere) compute_forces();
+  take_forces(handed);
   half_kick_due_ = true;
   ++steps_done_;
+}
+
+// Of so many atoms, as they were before the lists were made.
+void Simulation::take_forces(std::size_t handed) {
+  PairSums sums;
+  const double* f = nullptr;
+  try {
+    const Stopwatch watch(times_.force);
+    if (coworker_) {
+      coworker_->use_list(list_.blocks[0]);
+      list_lent_ = true;
+      f = coworker_->take_forces(sums);
+    }
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
+  if (lost_on_any_rank()) {
+    go_on_without();
+    return compute_forces();
+  }
+  const Stopwatch watch(times_.force);
+  force_exchange_.bring_home(f, handed_positions_.data(), handed, domain_, ranks_, atoms_);
+  pair_sums_ = sums;
+  sums_there_ = true;
+  sums_wanted_ = false;
+  ++forces_by_coworker_;
 }
 
 void Simulation::request_list() {
@@ -108,9 +130,7 @@ bool Simulation::lists_run_out(bool& ask) {
   std::array<double, 3> now{gone_, coworker_ ? 0.0 : 1.0, gone_ + strayed_};
   ranks_.maximum(now);
   if (now[1] > 0) {  // one rank lost its coworker: all go on without, and miss nothing either
-    coworker_.reset();
-    list_requested_ = false;
-    settings_.offload = next_mode_ = Offload::none;
+    go_on_without();
     if (!chosen_later_) {
       settings_.trigger = Trigger::displacement;
       settings_.interval = 1;
@@ -147,8 +167,8 @@ void Simulation::step_into_next_mode() {
   list_requested_ = false;
   drift();
   note_furthest();
-  settings_.offload = coworker_ ? next_mode_ : Offload::none;
-  next_mode_ = settings_.offload;
+  if (lost_on_any_rank()) go_on_without();
+  settings_.offload = next_mode_;
   if (margin_ != list_margin()) make_grid(domain_.whole);
   rebuild();
   try {

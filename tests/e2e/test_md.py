@@ -50,14 +50,17 @@ def test_published_figures():
         assert found[step] == figures
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int):
+def on_ranks(count: int) -> tuple[str, ...]:
+    """What starts a program as so many of MPI's ranks."""
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("no mpirun")
-    found = rows(
-        "-s", "10", "-n", "300", launcher=(mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks))
-    )
+    return (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(count))
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int):
+    found = rows("-s", "10", "-n", "300", launcher=on_ranks(ranks))
     if len(found) != 4:
         pytest.skip("built without MPI")
     assert found == rows("-s", "10", "-n", "300")
@@ -201,12 +204,27 @@ def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.M
     assert found[200] == pytest.approx(exact[200], rel=2e-3)
 
 
-@pytest.mark.parametrize("mode", ["list", "force"])
-def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str):
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_forces_computed_by_the_agent_reach_the_rank_that_has_the_atom(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, ranks: int
+):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
-    options = ["-s", "10", "-n", "5000", "--every", "5", "--offload", mode]
-    running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert until(lambda: agent.status()["tasks"]["done"] >= 2, 60)
+    options = ("-s", "10", "-n", "300", "--every", "5", "--offload", "force")
+    expected = rows(*options)
+    for step, figures in rows(*options, launcher=on_ranks(ranks)).items():
+        assert figures == pytest.approx(expected[step], rel=5e-7), step
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("mode", ["list", "force"])
+def test_a_run_goes_on_when_the_agent_dies(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str, ranks: int
+):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    command = [PROGRAM, "-s", "10", "-n", "5000", "--every", "5", "--offload", mode]
+    launcher = on_ranks(ranks) if ranks > 1 else ()
+    running = subprocess.Popen([*launcher, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert until(lambda: agent.status()["tasks"]["done"] >= 8 * ranks, 60)
     agent.process.kill()
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
