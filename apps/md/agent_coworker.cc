@@ -5,6 +5,7 @@
 #include <offpath/offpath.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "md/offloaded.h"
@@ -29,8 +30,8 @@ auto guarded(const Call& call) {
 
 class AgentCoworker : public Coworker {
  public:
-  AgentCoworker(int rank, int ranks)
-      : tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
+  AgentCoworker(int rank, int ranks, const OffloadShape& shape)
+      : shape_(shape), tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
 
   void use_bins(const Bins& bins, std::size_t own) override {
     if (list_task_ && !guarded([&] { return list_task_->wait_pulled(patience_); })) throw too_slow();
@@ -46,7 +47,8 @@ class AgentCoworker : public Coworker {
       Lists& to = lists_[turn_];
       if (room_ == 0) room_ = neighbours_room(x, own, cut, half);
       to.make_room(channel_, own_, room_);
-      const ListArguments arguments{own_, x.size() / values - own, cut, half ? 1U : 0U};
+      const ListArguments arguments{own_, x.size() / values - own, cut, half ? 1U : 0U, single(),
+                                    static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)), 0};
       list_task_.emplace(tasks_.submit({.function = "md/list",
                                         .inputs = {{"x", bytes_of(x.data(), x.size())},
                                                    {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
@@ -69,10 +71,10 @@ class AgentCoworker : public Coworker {
             made.neighbours->as<std::int32_t>().data()};
   }
 
-  void use_list(const NeighbourBlock& list) override {
+  void use_list(std::span<const NeighbourBlock> list) override {
     guarded([&] {
       ++list_version_;
-      list_ = &list;
+      list_ = list;
       held_.emplace(tasks_.submit({.function = "md/hold", .inputs = list_inputs()}));
     });
   }
@@ -82,7 +84,8 @@ class AgentCoworker : public Coworker {
       const std::size_t bytes = values * own * sizeof(double);
       if (!forces_ || forces_->bytes().size() < bytes) forces_.emplace(channel_, bytes + bytes / 16);
       if (!sums_) sums_.emplace(channel_, sizeof(PairSums));
-      const ForceArguments arguments{own, x.size() / values, list_->neighbours.size(), potential};
+      const ForceArguments arguments{own, x.size() / values, potential, static_cast<std::uint32_t>(list_.size()),
+                                     static_cast<std::uint32_t>(shape_.threads), single(), 0};
       std::vector<offpath::TaskInput> inputs = list_inputs();
       inputs.push_back({"x", bytes_of(x.data(), x.size())});
       force_task_.emplace(tasks_.submit({.function = "md/forces",
@@ -126,7 +129,7 @@ class AgentCoworker : public Coworker {
   };
 
   // A third more than a uniform density would have; a list that does not fit fails, and the host makes it.
-  static std::size_t neighbours_room(const Array<double>& x, std::size_t own, double cut, bool half) {
+  std::size_t neighbours_room(const Array<double>& x, std::size_t own, double cut, bool half) const {
     const std::size_t all = x.size() / values;
     std::array<double, 3> low{}, high{};
     for (std::size_t d = 0; d < 3; ++d) {
@@ -138,14 +141,21 @@ class AgentCoworker : public Coworker {
     }
     const double volume = (high[0] - low[0]) * (high[1] - low[1]) * (high[2] - low[2]);
     const double each = 4.19 * cut * cut * cut * static_cast<double>(all) / volume;
-    return static_cast<std::size_t>((half ? 0.75 : 1.33) * each * static_cast<double>(own)) + 4096;
+    return static_cast<std::size_t>((half && list_parts(shape_.blocks, shape_.threads) == 1 ? 0.75 : 1.33) * each * static_cast<double>(own)) + 4096;
   }
 
   std::vector<offpath::TaskInput> list_inputs() const {
-    return {{"begin", bytes_of(list_->begin.data(), list_->begin.size()), list_version_},
-            {"mutual", bytes_of(list_->mutual.data(), list_->mutual.size()), list_version_},
-            {"neighbours", bytes_of(list_->neighbours.data(), list_->neighbours.size()), list_version_}};
+    std::vector<offpath::TaskInput> inputs;
+    for (std::size_t b = 0; b < list_.size(); ++b) {
+      const NeighbourBlock& block = list_[b];
+      const std::string number = std::to_string(b);
+      inputs.push_back({"begin" + number, bytes_of(block.begin.data(), block.begin.size()), list_version_});
+      inputs.push_back({"mutual" + number, bytes_of(block.mutual.data(), block.mutual.size()), list_version_});
+      inputs.push_back({"neighbours" + number, bytes_of(block.neighbours.data(), block.neighbours.size()), list_version_});
+    }
+    return inputs;
   }
+  [[nodiscard]] std::uint32_t single() const { return shape_.precision == Precision::mixed ? 1 : 0; }
 
   void wait_for(offpath::Task& task) {
     if (!guarded([&] { return task.wait(patience_); })) throw too_slow();
@@ -160,6 +170,7 @@ class AgentCoworker : public Coworker {
     });
   }
 
+  OffloadShape shape_;
   offpath::Channel channel_;
   offpath::Tasks tasks_;
   Array<std::uint32_t> bins_;
@@ -167,7 +178,7 @@ class AgentCoworker : public Coworker {
   std::size_t own_ = 0, room_ = 0;  // room_: for neighbours, as long as the bins are these
   std::array<Lists, 2> lists_;
   std::size_t turn_ = 0;
-  const NeighbourBlock* list_ = nullptr;
+  std::span<const NeighbourBlock> list_;
   std::optional<offpath::Segment> forces_, sums_;
   std::optional<offpath::Task> list_task_, held_, force_task_;
   offpath::Task* pulling_ = nullptr;
@@ -176,6 +187,8 @@ class AgentCoworker : public Coworker {
 
 }  // namespace
 
-std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks) { return std::make_unique<AgentCoworker>(rank, ranks); }
+std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks, const OffloadShape& shape) {
+  return std::make_unique<AgentCoworker>(rank, ranks, shape);
+}
 
 }  // namespace md

@@ -4,10 +4,11 @@
 #include <memory>
 
 #include "md/coworker.h"
+#include "md/offloaded.h"
 
 namespace md {
 
 // Throws offpath::Error where there is no agent.
-std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks);
+std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks, const OffloadShape& shape);
 
 }  // namespace md

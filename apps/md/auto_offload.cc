@@ -51,7 +51,7 @@ void AutoOffload::probe() {
     return;
   }
   if (probes_done_ < probes_wanted) {
-    const Offload what = probes_done_ % 2 == 0 ? Offload::force : Offload::list;
+    const Offload what = next_probe();
     CoworkerTimes times;
     if (probe_there_ && simulation_.probe_over(times)) {
       (what == Offload::force ? agent_.force : agent_.list) = times.all_s();
@@ -59,7 +59,7 @@ void AutoOffload::probe() {
       probe_there_ = false;
     }
     if (!probe_there_ && probes_done_ < probes_wanted && simulation_.has_coworker()) {
-      simulation_.begin_probe(probes_done_ % 2 == 0 ? Offload::force : Offload::list);
+      simulation_.begin_probe(next_probe());
       probe_there_ = true;
     }
   }
@@ -72,6 +72,12 @@ void AutoOffload::probe() {
   meter_ = PhaseMeter(simulation_);
   steps_ = 0;
   rebuilds_first_ = simulation_.rebuilds();
+}
+
+Offload AutoOffload::next_probe() const { return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list; }
+
+bool AutoOffload::may_offload_forces() const {
+  return simulation_.settings().trigger == Trigger::interval && Simulation::why_not(Offload::force, simulation_.settings()).empty();
 }
 
 void AutoOffload::measure(double seconds) {
@@ -89,7 +95,7 @@ bool AutoOffload::host_seen(std::size_t rebuilds, std::size_t plain, double seco
 
 double AutoOffload::interval_seen() const {
   const Settings& s = simulation_.settings();
-  if (s.trigger == Trigger::interval) return static_cast<double>(s.interval);
+  if (s.trigger == Trigger::interval && Simulation::why_not(Offload::force, s).empty()) return static_cast<double>(s.interval);
   return static_cast<double>(steps_) / static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
 }
 
@@ -109,7 +115,7 @@ void AutoOffload::predict() {
   host.bins_steps = 3 * host.list_steps;
   alone_ = seconds_without(host, interval_seen());
   candidates_.clear();
-  if (s.trigger == Trigger::interval) {
+  if (may_offload_forces()) {
     candidates_.push_back({Offload::force, seconds_with_forces_elsewhere(host, agent, interval_seen())});
   }
   candidates_.push_back({Offload::list, seconds_with_lists_elsewhere(host, agent)});

@@ -43,6 +43,8 @@ class AutoOffload {
   void watch_over(double seconds);
   [[nodiscard]] bool host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const;
   [[nodiscard]] double interval_seen() const;
+  [[nodiscard]] bool may_offload_forces() const;
+  [[nodiscard]] Offload next_probe() const;
   [[nodiscard]] bool on_any_rank(bool here) const;
 
   Simulation& simulation_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 
 #include "md/atoms.h"
@@ -30,10 +31,11 @@ class Coworker {
   virtual void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) = 0;
   // Are they there? `take_list` waits for them; they stay until the second call after this one.
   virtual bool list_done() = 0;
+  // Of all own atoms, and of blocks of them as coworkers are told at first (OffloadShape).
   virtual PairList take_list() = 0;
 
   // Lists with which forces are asked for from now on; they stay as they are until forces with later ones have been taken.
-  virtual void use_list(const NeighbourBlock& list) = 0;
+  virtual void use_list(std::span<const NeighbourBlock> list) = 0;
   // Of positions, four values an atom, that stay as they are until the forces are taken.
   virtual void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) = 0;
   virtual bool forces_done() = 0;

@@ -4,9 +4,10 @@
 #include <memory>
 
 #include "md/coworker.h"
+#include "md/offloaded.h"
 
 namespace md {
 
-std::unique_ptr<Coworker> make_local_coworker();
+std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape = {});
 
 }  // namespace md

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "md/bins.h"
 #include "md/neighbour_list.h"
@@ -14,6 +15,8 @@
 namespace md {
 namespace {
 
+constexpr std::uint32_t parts_max = 4096;
+
 template <class T>
 struct Input {
   const T* data;
@@ -21,13 +24,13 @@ struct Input {
 };
 
 template <class T>
-Input<T> input(const ofp_context* context, std::string_view name) {
+Input<T> input(const ofp_context* context, const std::string& name) {
   for (std::uint64_t k = 0; k < context->input_count; ++k) {
     const ofp_input* one = context->inputs[k];
     if (std::string_view(static_cast<const char*>(one->column), one->column_bytes) != name) continue;
     return {static_cast<const T*>(one->data), one->bytes / sizeof(T)};
   }
-  throw std::runtime_error("there is no input " + std::string(name));
+  throw std::runtime_error("there is no input " + name);
 }
 
 template <class T>
@@ -59,26 +62,35 @@ void list(ofp_context* context) {
   Bins bins = Bins::from_flat(flat.data, flat.count, wanted.own, wanted.ghosts);
   bins.refresh_positions(x.data, wanted.own, wanted.ghosts);
   static NeighbourList made;  // keeps its memory from call to call
-  build_list(bins, wanted.own, wanted.cut, wanted.half != 0, 1, choose_kernels("auto"), made);
-  const NeighbourBlock& block = made.blocks[0];
-  std::memcpy(output<std::uint64_t>(context, "begin", block.begin.size()), block.begin.data(), 8 * block.begin.size());
-  std::memcpy(output<std::int32_t>(context, "mutual", block.mutual.size()), block.mutual.data(), 4 * block.mutual.size());
-  std::memcpy(output<std::int32_t>(context, "neighbours", block.neighbours.size()), block.neighbours.data(), 4 * block.neighbours.size());
+  if (wanted.parts < 1 || wanted.parts > parts_max) throw std::runtime_error("a list in " + std::to_string(wanted.parts) + " parts");
+  build_list(bins, wanted.own, wanted.cut, wanted.half != 0, static_cast<int>(wanted.parts), choose_kernels("auto"), made,
+             wanted.single != 0 ? Precision::mixed : Precision::whole);
+  auto* const begin = output<std::uint64_t>(context, "begin", wanted.own + 1);
+  auto* const mutual = output<std::int32_t>(context, "mutual", wanted.own);
+  join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", joined_neighbours(made)));
 }
 
 void forces(ofp_context* context) {
   const auto wanted = arguments<ForceArguments>(context);
   const auto x = input<double>(context, "x");
-  const auto begin = input<std::uint64_t>(context, "begin");
-  const auto mutual = input<std::int32_t>(context, "mutual"), neighbours = input<std::int32_t>(context, "neighbours");
+  if (wanted.own > wanted.all || wanted.all > INT32_MAX) throw std::runtime_error("more atoms than lists can name");
+  if (wanted.threads < 1 || wanted.threads > parts_max) throw std::runtime_error("forces by " + std::to_string(wanted.threads) + " threads");
   expect(x, values * wanted.all);
-  expect(begin, wanted.own + 1);
-  expect(mutual, wanted.own);
-  expect(neighbours, wanted.neighbours);
-  const PairList pairs{0, wanted.own, begin.data, mutual.data, neighbours.data};
-  check_list(wanted, pairs);
+  std::vector<PairList> blocks;
+  std::size_t atoms = 0;
+  for (std::uint32_t b = 0; b < wanted.blocks; ++b) {
+    const std::string number = std::to_string(b);
+    const auto begin = input<std::uint64_t>(context, "begin" + number);
+    const auto mutual = input<std::int32_t>(context, "mutual" + number), neighbours = input<std::int32_t>(context, "neighbours" + number);
+    if (begin.count != mutual.count + 1 || mutual.count > wanted.own - atoms) throw std::runtime_error("a list of other atoms");
+    blocks.push_back({atoms, atoms + mutual.count, begin.data, mutual.data, neighbours.data});
+    atoms += mutual.count;
+    check_list(blocks.back(), neighbours.count, wanted.all);
+  }
+  if (atoms != wanted.own || blocks.empty()) throw std::runtime_error("lists of fewer atoms than there are");
   double* f = output<double>(context, "f", values * wanted.own);
-  const PairSums sums = choose_kernels("auto").lj_with_sums(wanted.potential, pairs, x.data, f);
+  static ForcesElsewhere computing;  // keeps its memory, too
+  const PairSums sums = computing.compute(wanted, blocks, x.data, f);
   std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
 }
 

@@ -60,7 +60,7 @@ class Model {
     Settings settings = settings_;
     settings.offload = Offload::automatic;  // the host alone until it is told otherwise
     settings.interval = 1;
-    Simulation simulation(settings, ranks_, make_agent_coworker(0, 1));
+    Simulation simulation(settings, ranks_, make_agent_coworker(0, 1, Simulation::shape_of(settings)));
     started(simulation);
     AgentPhases agent;
     agent.force = probed(simulation, Offload::force);
@@ -75,7 +75,7 @@ class Model {
     Settings settings = settings_;
     settings.offload = mode;
     settings.interval = static_cast<std::int64_t>(interval);
-    Simulation simulation(settings, ranks_, mode == Offload::none ? nullptr : make_agent_coworker(0, 1));
+    Simulation simulation(settings, ranks_, mode == Offload::none ? nullptr : make_agent_coworker(0, 1, Simulation::shape_of(settings)));
     started(simulation);
     double seconds = 0;
     {
@@ -88,7 +88,7 @@ class Model {
 
  private:
   HostPhases phases_of(const Settings& settings, double* steps_a_rebuild_found) const {
-    Simulation simulation(settings, ranks_, settings.offload == Offload::none ? nullptr : make_local_coworker());
+    Simulation simulation(settings, ranks_, settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
     started(simulation);
     const std::int64_t before = simulation.rebuilds();
     PhaseMeter meter(simulation);

@@ -19,7 +19,7 @@ class Mortal : public Coworker {
     answer();
     return living_->take_list();
   }
-  void use_list(const NeighbourBlock& list) override { living_->use_list(list); }
+  void use_list(std::span<const NeighbourBlock> list) override { living_->use_list(list); }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     living_->begin_forces(potential, x, own);
   }

@@ -1,6 +1,7 @@
 // Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto chooses.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -29,6 +30,80 @@ TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
   for (int step = 0; step < 400; ++step) simulation.step();
   expect_near(simulation.thermo(), exact_after(400));
   EXPECT_EQ(simulation.forces_by_coworker(), 400);
+}
+
+// Host and coworker with so many threads, and each precision: what is computed elsewhere is what the host computes itself.
+struct Shape {
+  int threads, agent_threads;
+  Precision precision;
+};
+
+class OffloadShapes : public testing::TestWithParam<Shape> {
+ protected:
+  static Settings settings(Offload mode) {
+    Settings settings = small_box(mode);
+    settings.threads = GetParam().threads;
+    settings.agent_threads = GetParam().agent_threads;
+    settings.precision = GetParam().precision;
+    return settings;
+  }
+  // Pairs in single precision, summed up in another order, come to other digits.
+  static double apart() { return GetParam().precision == Precision::mixed ? 3e-4 : 1e-8; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, OffloadShapes,
+                         testing::Values(Shape{1, 3, Precision::whole}, Shape{3, 2, Precision::whole}, Shape{1, 1, Precision::mixed},
+                                         Shape{2, 4, Precision::mixed}));
+
+TEST_P(OffloadShapes, ListsAreThoseOfTheHost) {
+  const Settings with = settings(Offload::list);
+  OneRank ranks;
+  Simulation simulation(with, ranks, make_local_coworker(Simulation::shape_of(with)));
+  simulation.start();
+  for (int step = 0; step < 60; ++step) simulation.step();
+  EXPECT_GT(simulation.lists_by_coworker(), 6);
+  EXPECT_EQ(simulation.list().blocks.size(), static_cast<std::size_t>(with.threads));
+  const Thermo found = simulation.thermo(), expected = after(60, settings(Offload::none));
+  EXPECT_NEAR(found.temperature, expected.temperature, apart());
+  EXPECT_NEAR(found.energy, expected.energy, apart());
+}
+
+TEST_P(OffloadShapes, ForcesAreThoseOfTheHost) {
+  const Settings with = settings(Offload::force);
+  OneRank ranks;
+  Simulation simulation(with, ranks, make_local_coworker(Simulation::shape_of(with)));
+  simulation.start();
+  for (int step = 0; step < 60; ++step) simulation.step();
+  EXPECT_EQ(simulation.forces_by_coworker(), 60);
+  const Thermo found = simulation.thermo(), expected = after(60, settings(Offload::none));
+  EXPECT_NEAR(found.temperature, expected.temperature, apart());
+  EXPECT_NEAR(found.energy, expected.energy, apart());
+}
+
+// Of one list: forces elsewhere are the same bits as the host's, and those of several threads differ by the order of sums.
+TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::none, 5), ranks);
+  simulation.start();
+  for (int step = 0; step < 50; ++step) simulation.step();
+  const Atoms& atoms = simulation.atoms();
+  const PairList list = simulation.list().blocks[0].view();
+  const Kernels& kernels = choose_kernels("auto");
+  Array<float> single;
+  single.resize(values * atoms.all());
+  for (std::size_t n = 0; n < single.size(); ++n) single[n] = static_cast<float>(atoms.x[n]);
+  Array<double> expected, found;
+  expected.resize(values * atoms.own);
+  found.resize(values * atoms.own);
+  for (const std::uint32_t mixed : {0U, 1U}) {
+    if (mixed == 0) kernels.lj_with_sums({}, list, atoms.x.data(), expected.data());
+    else kernels.lj_mixed_with_sums({}, list, single.data(), expected.data());
+    for (const std::uint32_t threads : {1U, 3U}) {
+      ForcesElsewhere().compute({atoms.own, atoms.all(), {}, 1, threads, mixed, 0}, {&list, 1}, atoms.x.data(), found.data());
+      const double apart = threads == 1 ? 0 : 1e-10;
+      for (std::size_t n = 0; n < found.size(); ++n) ASSERT_NEAR(found[n], expected[n], apart) << mixed << threads << n;
+    }
+  }
 }
 
 TEST(Offload, ModesChangeInTheMiddleOfARun) {

@@ -81,6 +81,9 @@ std::vector<Option> make_options() {
     if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
     s.offload = *mode;
   });
+  add({"--agent_threads"}, "THREADS that the agent computes this rank's share with", [](const Given& g, Settings& s) {
+    s.agent_threads = static_cast<int>(g.whole(1, 1024));
+  });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
   add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them", [](const Given& g, Settings& s) { s.dump_file = g.value; });
   add({"--dump_every"}, "STEPS between these", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });

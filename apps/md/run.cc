@@ -20,11 +20,12 @@ namespace {
 
 std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ranks) {
   if (settings.offload == Offload::none) return nullptr;
-  if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count());
+  const OffloadShape shape = Simulation::shape_of(settings);
+  if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count(), shape);
   // What an agent cannot do, or one that is not there, is a reason to do without.
-  if (!Simulation::may_have_coworker(settings) || !settings.resume_file.empty()) return nullptr;
+  if (!Simulation::why_not(Offload::list, settings).empty() || !settings.resume_file.empty()) return nullptr;
   try {
-    return make_agent_coworker(ranks.rank(), ranks.count());
+    return make_agent_coworker(ranks.rank(), ranks.count(), shape);
   } catch (const offpath::Error& error) {
     std::fprintf(stderr, "offpath-md: warning: goes on without an agent: %s\n", error.what());
     return nullptr;

@@ -48,6 +48,7 @@ struct Settings {
 
   bool half = true;
   int threads = 1;
+  int agent_threads = 1;  // of the agent, for this rank
   Precision precision = Precision::whole;
   std::string kernels = "auto";
   Offload offload = Offload::none;

@@ -12,15 +12,18 @@
 #include "md/velocities.h"
 
 namespace md {
+namespace {
+constexpr int threads_with_forces_elsewhere = 40;  // three inputs each, of 128 that a task may have
+}
+
 Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker)
     : settings_(settings), ranks_(ranks), kernels_(choose_kernels(settings.kernels)), forces_(make_forces(settings, kernels_)),
       coworker_(std::move(coworker)) {
   chosen_later_ = settings_.offload == Offload::automatic;
   if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
   next_mode_ = settings_.offload;
-  if (coworker_ && !may_have_coworker(settings)) {
-    throw BadInput("--offload is there for Lennard-Jones in double precision, with one thread a rank");
-  }
+  const std::string refusal = coworker_ ? why_not(settings.offload, settings) : "";
+  if (!refusal.empty()) throw BadInput(refusal);
   if (coworker_ && (chosen_later_ || settings_.offload == Offload::list) && !settings.resume_file.empty()) {
     throw BadInput("--offload list and auto do not resume");
   }
@@ -36,8 +39,14 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
   }
 }
 
-bool Simulation::may_have_coworker(const Settings& settings) {
-  return settings.potential == Potential::lj && settings.precision == Precision::whole && settings.threads == 1;
+std::string Simulation::why_not(Offload mode, const Settings& settings) {
+  if (mode == Offload::none) return "";
+  if (settings.potential == Potential::eam) return "--offload is there for Lennard-Jones";
+  if (mode == Offload::force && settings.threads > threads_with_forces_elsewhere) {
+    return "--offload force is there for at most " + std::to_string(threads_with_forces_elsewhere) +
+           " threads a rank, whose lists cross one by one: take fewer, or --offload list";
+  }
+  return "";
 }
 
 void Simulation::make_grid(const Box& whole) {
@@ -162,7 +171,7 @@ void Simulation::start() {
   if (!coworker_) return;
   try {
     if (settings_.offload == Offload::force) {
-      coworker_->use_list(list_.blocks[0]);
+      coworker_->use_list(list_.blocks);
       list_lent_ = true;
     }
     if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
@@ -270,8 +279,7 @@ void Simulation::list_neighbours() {
     keep_positions(atoms_, list_positions_);
     strayed_ = 0;
   }
-  const bool half = settings_.half && settings_.precision == Precision::whole;
-  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half, settings_.threads, kernels_, list_, settings_.precision);
+  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_, settings_.precision);
 }
 
 void Simulation::compute_forces() {

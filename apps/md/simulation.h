@@ -13,6 +13,7 @@
 #include "md/forces.h"
 #include "md/halo.h"
 #include "md/neighbour_list.h"
+#include "md/offloaded.h"
 #include "md/ranks.h"
 #include "md/restart.h"
 #include "md/settings.h"
@@ -30,8 +31,10 @@ class Simulation {
   // Creates the atoms. With `coworker`, which does what settings.offload says. Throws BadInput.
   Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker = nullptr);
 
-  // Is there a function of the plug-in for what these settings ask for?
-  static bool may_have_coworker(const Settings& settings);
+  // Why no coworker does that for these settings, and what to do instead; empty where one does.
+  static std::string why_not(Offload mode, const Settings& settings);
+  // What its lists and forces have to be like.
+  static OffloadShape shape_of(const Settings& settings) { return {settings.agent_threads, settings.threads, settings.precision}; }
 
   // Lists and forces for the first time. Throws BadInput where atoms overlap.
   void start();
@@ -81,6 +84,8 @@ class Simulation {
   void resume(const Restart& restart);
   [[nodiscard]] RestartHeader restart_header() const;
   void list_neighbours();
+  // In single precision a pair stands in both lists.
+  [[nodiscard]] bool half_lists() const { return settings_.half && settings_.precision == Precision::whole; }
   void drift();
   void refresh_ghosts();
   void note_furthest();

@@ -73,7 +73,7 @@ void Simulation::take_forces(std::size_t handed) {
   try {
     const Stopwatch watch(times_.force);
     if (coworker_) {
-      coworker_->use_list(list_.blocks[0]);
+      coworker_->use_list(list_.blocks);
       list_lent_ = true;
       f = coworker_->take_forces(sums);
     }
@@ -96,7 +96,7 @@ void Simulation::request_list() {
   try {
     keep_positions(atoms_, requested_positions_);
     requested_strayed_ = displacement();
-    coworker_->begin_list(atoms_.x, atoms_.own, settings_.cut + settings_.skin, settings_.half);
+    coworker_->begin_list(atoms_.x, atoms_.own, settings_.cut + settings_.skin, half_lists());
     list_requested_ = true;
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
@@ -105,7 +105,10 @@ void Simulation::request_list() {
 
 void Simulation::adopt_list() {
   try {
-    list_.blocks[0].borrowed = coworker_->take_list();
+    const PairList made = coworker_->take_list();
+    for (NeighbourBlock& block : list_.blocks) {
+      block.borrowed = PairList{block.first, block.last, made.begin + block.first, made.mutual + block.first, made.neighbours};
+    }
     list_positions_.swap(requested_positions_);
     strayed_ = requested_strayed_;
     gone_ = furthest_since(atoms_, list_positions_);
@@ -174,7 +177,7 @@ void Simulation::step_into_next_mode() {
   try {
     if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
     if (settings_.offload == Offload::force) {
-      coworker_->use_list(list_.blocks[0]);
+      coworker_->use_list(list_.blocks);
       list_lent_ = true;
     }
   } catch (const CoworkerLost& error) {
@@ -191,9 +194,9 @@ void Simulation::begin_probe(Offload what) {
     hand_over_positions();
     if (what == Offload::list) {
       coworker_->use_bins(*bins_, atoms_.own);
-      coworker_->begin_list(handed_positions_, atoms_.own, settings_.cut + settings_.skin, settings_.half);
+      coworker_->begin_list(handed_positions_, atoms_.own, settings_.cut + settings_.skin, half_lists());
     } else {
-      coworker_->use_list(list_.blocks[0]);
+      coworker_->use_list(list_.blocks);
       list_lent_ = true;
       coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, atoms_.own);
     }

@@ -23,7 +23,7 @@ struct Rate {
 
 // Who computes forces or lists elsewhere makes no difference to the numbers: this process does.
 std::vector<double> temperatures(Settings settings, Ranks& ranks) {
-  Simulation simulation(settings, ranks, settings.offload == Offload::none ? nullptr : make_local_coworker());
+  Simulation simulation(settings, ranks, settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
   simulation.start();
   std::vector<double> found;
   while (simulation.steps_done() < settings.steps) {

@@ -204,6 +204,21 @@ def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.M
     assert found[200] == pytest.approx(exact[200], rel=2e-3)
 
 
+@pytest.mark.parametrize("mode", ["list", "force"])
+@pytest.mark.parametrize(
+    "shape", [("--precision", "mixed"), ("-t", "2"), ("--agent_threads", "3"), ("-t", "2", "--agent_threads", "3")]
+)
+def test_precisions_and_threads(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str, shape: tuple[str, ...]
+):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # more threads than cores: they sleep while they wait
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    found = rows("-s", "8", "-n", "100", "--every", "1", "--offload", mode, *shape)
+    expected = rows("-s", "8", "-n", "100", "--every", "1", *shape)
+    assert agent.status()["tasks"]["failed"] == 0
+    assert found[100] == pytest.approx(expected[100], rel=1e-5 if "mixed" in shape else 5e-7)
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_forces_computed_by_the_agent_reach_the_rank_that_has_the_atom(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, ranks: int
