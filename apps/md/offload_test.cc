@@ -7,6 +7,8 @@
 
 #include "md/auto_offload.h"
 #include "md/small_box.h"
+#include "md/temporary_file.h"
+#include "md/test_metal.h"
 
 namespace md {
 namespace {
@@ -104,6 +106,52 @@ TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
       for (std::size_t n = 0; n < found.size(); ++n) ASSERT_NEAR(found[n], expected[n], apart) << mixed << threads << n;
     }
   }
+}
+
+class OffloadedMetal : public testing::Test {
+ protected:
+  [[nodiscard]] Settings settings(Offload mode) const {
+    Settings settings = small_box(mode);
+    settings.cells = {5, 5, 5};
+    settings.potential = Potential::eam;
+    settings.units = metal_units;
+    settings.potential_file = table_.path();
+    settings.density = 4 / (3.6 * 3.6 * 3.6);
+    settings.temperature = 900;
+    settings.skin = 0.5;
+    return settings;
+  }
+  TemporaryFile table_{funcfl()};
+};
+
+TEST_F(OffloadedMetal, ListsDoNotDependOnThePotential) {
+  OneRank ranks;
+  Simulation simulation(settings(Offload::list), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 200; ++step) simulation.step();
+  EXPECT_GT(simulation.lists_by_coworker(), 5);
+  const Thermo found = simulation.thermo(), expected = after(200, settings(Offload::none));
+  EXPECT_NEAR(found.temperature / expected.temperature, 1, 1e-8);
+  EXPECT_NEAR(found.energy, expected.energy, 1e-8);
+}
+
+TEST_F(OffloadedMetal, ForcesElsewhereAreRefusedWithTheWayOut) {
+  OneRank ranks;
+  const std::string refusal = refusal_of([&] { Simulation(settings(Offload::force), ranks, make_local_coworker()); });
+  EXPECT_NE(refusal.find("take --offload list"), std::string::npos) << refusal;
+}
+
+TEST_F(OffloadedMetal, AutoTriesListsAlone) {
+  OneRank ranks;
+  Simulation simulation(settings(Offload::automatic), ranks, make_local_coworker());
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  for (int step = 0; step < 200; ++step) {
+    simulation.step();
+    automatic.step_done(1e-9);
+  }
+  EXPECT_NE(automatic.verdict().find("list"), std::string::npos) << automatic.verdict();
+  EXPECT_EQ(automatic.verdict().find("force"), std::string::npos) << automatic.verdict();
 }
 
 TEST(Offload, ModesChangeInTheMiddleOfARun) {

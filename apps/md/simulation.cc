@@ -40,9 +40,11 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
 }
 
 std::string Simulation::why_not(Offload mode, const Settings& settings) {
-  if (mode == Offload::none) return "";
-  if (settings.potential == Potential::eam) return "--offload is there for Lennard-Jones";
-  if (mode == Offload::force && settings.threads > threads_with_forces_elsewhere) {
+  if (mode != Offload::force) return "";
+  if (settings.potential == Potential::eam) {
+    return "--offload force computes Lennard-Jones; with EAM take --offload list, whose lists do not depend on the potential, or auto";
+  }
+  if (settings.threads > threads_with_forces_elsewhere) {
     return "--offload force is there for at most " + std::to_string(threads_with_forces_elsewhere) +
            " threads a rank, whose lists cross one by one: take fewer, or --offload list";
   }
