@@ -13,8 +13,9 @@ constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // of the host's ti
 constexpr double clearly_faster = 0.7;
 constexpr double model_error = 1.15;  // a mode may be faster than predicted by so much
 constexpr double measured_s_min = 0.02;
+constexpr double too_close = 0.08;  // to tell apart by a short trial
 constexpr double too_slow = 1.1;
-constexpr std::int64_t steps_tried = 16, steps_tried_max = 400, steps_watched = 40;
+constexpr std::int64_t steps_tried = 16, steps_tried_close = 48, steps_tried_max = 400, steps_watched = 40;
 // The agent is lost when the host waits for so many of its own steps, and for long enough that it is no hiccup.
 constexpr double patience_steps = 20, patience_s_min = 0.2;
 
@@ -40,6 +41,8 @@ void AutoOffload::step_done(double seconds) {
     measure(seconds);
   } else if (stage_ == Stage::trying) {
     judge_trial(seconds);
+  } else if (stage_ == Stage::doubting) {
+    doubt(seconds);
   } else if (simulation_.mode() != Offload::none) {
     watch_over(seconds);
   }
@@ -83,7 +86,7 @@ bool AutoOffload::may_offload_forces() const {
 void AutoOffload::measure(double seconds) {
   seconds_ += seconds;
   meter_.note_step();
-  if (on_any_rank(!host_seen(2, 4, steps_ < steps_tried_max ? measured_s_min : 0))) return;
+  if (on_any_rank(!host_seen(4, 8, steps_ < steps_tried_max ? measured_s_min : 0))) return;
   predict();
   choose();
 }
@@ -114,6 +117,7 @@ void AutoOffload::predict() {
   host.list_steps = s.skin / 2 / (worst[6] * s.time_step);
   host.bins_steps = 3 * host.list_steps;
   alone_ = seconds_without(host, interval_seen());
+  sorts_ = (host.rebuild_wide - host.communicate_wide) / std::max(host.bins_steps, 1.0);
   candidates_.clear();
   if (may_offload_forces()) {
     candidates_.push_back({Offload::force, seconds_with_forces_elsewhere(host, agent, interval_seen())});
@@ -138,6 +142,7 @@ void AutoOffload::choose() {
 void AutoOffload::try_next() {
   seconds_ = 0;
   steps_ = 0;
+  counted_ = 0;
   if (candidates_.empty()) return settle();
   stage_ = Stage::trying;
   const Offload mode = candidates_.back().mode;
@@ -149,12 +154,18 @@ void AutoOffload::try_next() {
 }
 
 void AutoOffload::judge_trial(double seconds) {
-  if (steps_ > steps_warm_) seconds_ += seconds;
-  const std::int64_t counted = steps_ - steps_warm_;
-  if (counted < steps_tried || counted % trial_unit_ != 0) return;
-  if (counted < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
-  double each = seconds_ / static_cast<double>(counted);
+  const bool lists = simulation_.mode() == Offload::list;
+  const bool sorted = simulation_.rebuilds() > rebuilds_before_;
+  rebuilds_before_ = simulation_.rebuilds();
+  if (steps_ <= steps_warm_ || (lists && sorted)) return;
+  seconds_ += seconds;
+  ++counted_;
+  if (counted_ < steps_tried || counted_ % trial_unit_ != 0) return;
+  if (counted_ < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
+  double each = seconds_ / static_cast<double>(counted_) + (lists ? sorts_ : 0);
   ranks_.maximum({&each, 1});
+  const double rival = best_ == Offload::none ? alone_ : std::min(alone_, best_s_);
+  if (counted_ < steps_tried_close && std::abs(each / rival - 1) < too_close) return;
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), ", %s %.4g tried", name_of(simulation_.mode()), 1e3 * each);
   found_ += text.data();
@@ -185,10 +196,29 @@ void AutoOffload::watch_over(double seconds) {
   seconds_ = 0;
   slow_windows_ = each > too_slow * alone_ ? slow_windows_ + 1 : 0;
   if (slow_windows_ < 2) return;
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), ", %s %.4g later", name_of(simulation_.mode()), 1e3 * each);
-  found_ += text.data();
+  stage_ = Stage::doubting;
+  slow_s_ = each;
+  slow_windows_ = 0;
+  steps_ = 0;
   simulation_.switch_to(Offload::none);
+}
+
+// The host alone, for a window after the step that changes modes.
+void AutoOffload::doubt(double seconds) {
+  if (steps_ > 1) seconds_ += seconds;
+  if (steps_ <= steps_watched) return;
+  double each = seconds_ / static_cast<double>(steps_watched);
+  ranks_.maximum({&each, 1});
+  stage_ = Stage::settled;
+  seconds_ = 0;
+  steps_ = 0;
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), ", later %s %.4g, alone %.4g", name_of(best_), 1e3 * slow_s_, 1e3 * each);
+  found_ += text.data();
+  // Both got slower: what else the machine does is no reason to give up.
+  if (on_any_rank(!simulation_.has_coworker()) || slow_s_ > worth_keeping * each) return;
+  alone_ = each;
+  simulation_.switch_to(best_);
 }
 
 std::string AutoOffload::verdict() const {

@@ -236,8 +236,28 @@ TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
 
 TEST_F(AutoOffloadTest, GivesUpWhatGetsSlowerLater) {
   ASSERT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
-  EXPECT_EQ(chosen(simulation_, *automatic_, 200, [](Offload) { return 10.0; }), Offload::none);
+  const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 1.0 : 10.0; };
+  EXPECT_EQ(chosen(simulation_, *automatic_, 200, seconds_in), Offload::none);
   EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
+}
+
+TEST_F(AutoOffloadTest, KeepsWhatGetsSlowerWhereTheHostAloneDoesAsWell) {
+  const Offload kept = chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; });
+  ASSERT_NE(kept, Offload::none);
+  const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 15.0 : 10.0; };
+  EXPECT_EQ(chosen(simulation_, *automatic_, 400, seconds_in), kept);
+  EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
+}
+
+// Steps of lists elsewhere take little, but for the rare ones that sort: those count as well.
+TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
+  chosen(simulation_, *automatic_, 1500, [](Offload mode) { return mode == Offload::list ? 1e-9 : 1.0; });
+  double tried_ms = 0;
+  const std::string verdict = automatic_->verdict();
+  const std::size_t at = verdict.rfind(", list ");
+  if (at == std::string::npos || verdict.find("tried", at) == std::string::npos) GTEST_SKIP() << "was not predicted to be worth it: " << verdict;
+  ASSERT_EQ(std::sscanf(verdict.c_str() + at, ", list %lf", &tried_ms), 1) << verdict;
+  EXPECT_GT(tried_ms, 1e-5) << verdict;
 }
 
 TEST(AutoOffload, IsNoneWithoutAnAgent) {

@@ -216,7 +216,7 @@ def test_precisions_and_threads(
     found = rows("-s", "8", "-n", "100", "--every", "1", "--offload", mode, *shape)
     expected = rows("-s", "8", "-n", "100", "--every", "1", *shape)
     assert agent.status()["tasks"]["failed"] == 0
-    assert found[100] == pytest.approx(expected[100], rel=1e-5 if "mixed" in shape else 5e-7)
+    assert found[100] == pytest.approx(expected[100], rel=1e-4 if "mixed" in shape else 5e-7)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
