@@ -23,7 +23,7 @@ TCP_PARTS = (
     *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
     *("goodput", "sharing", "breakdown"),  # over bad networks; by stages
 )
-MD_PARTS = ("rates", "memory", "gains", "auto", "model", "tdr")
+MD_PARTS = ("rates", "memory", "gains", "auto", "model", "ranks", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]
@@ -159,7 +159,8 @@ def md_command(
     part: Annotated[list[str] | None, part_option(MD_PARTS)] = None,
 ) -> None:
     """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory; what an agent
-    is worth to it, beside the host alone and its model; figures 7 and 11 to 15 of the paper on molecular dynamics."""
+    is worth to it, beside the host alone and its model; figures 6 to 8 and 11 to 15 of the paper on
+    molecular dynamics."""
     from . import md
 
     finish(md.run(out, quick, chosen(part, MD_PARTS), make_console()), json_path, check)

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 
-from . import md_figures, md_offpath
+from . import md_figures, md_offpath, md_ranks, md_ranks_figures
 from .agent_process import AgentUnavailableError
 from .md_run import agent_with_functions, run_md
 from .programs import ProgramError, default_cores, empty_report
@@ -33,6 +34,7 @@ CLAIMS = {
     "auto": ("md.auto_vs_best", "", ">= 0.95"),
     "model": ("md.model_error", "%", "<= 10 %"),
     "model_p90": ("md.model_error_p90", "%", "<= 20 %"),
+    "ranks": ("md.force_mode_ranks_agree", "%", "100 %"),
     "tdr": ("md.tdr_ratio", "", "<= 1.2, or within the seeds' spread"),
 }
 PARTS = {
@@ -41,6 +43,7 @@ PARTS = {
     "gains": ("force", "list"),
     "auto": ("auto",),
     "model": ("model", "model_p90"),
+    "ranks": ("ranks",),
     "tdr": ("tdr",),
 }
 
@@ -122,7 +125,7 @@ def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
     report.claims.append(Claim("md.atom_steps_per_s (large)", large["atom_steps_per_s"], "atom-steps/s", holds=True))
 
 
-def measure(part: str, report: Report, cores: tuple[int, int], quick: bool) -> None:
+def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, console: Console) -> None:
     core, agent_core = cores
     if part == "rates":
         measure_rates(report, core, 8 if quick else CELLS, 20 if quick else STEPS, 1 if quick else ROUNDS)
@@ -136,6 +139,8 @@ def measure(part: str, report: Report, cores: tuple[int, int], quick: bool) -> N
             if part == "gains":
                 size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
                 md_offpath.measure_gains(report, cores, agent.address, *size)
+            elif part == "ranks":
+                md_ranks.measure_ranks(report, cores, agent.address, quick, console)
             elif part == "auto":
                 sizes = md_offpath.QUICK_SIZES if quick else md_offpath.SIZES
                 md_offpath.measure_auto(report, core, agent.address, sizes)
@@ -149,12 +154,13 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
     report = empty_report("md")
     for part in parts:
         try:
-            with console.status(part):
-                measure(part, report, default_cores(), quick)
+            # The ranks' runs have a bar of their own.
+            with nullcontext() if part == "ranks" else console.status(part):
+                measure(part, report, default_cores(), quick, console)
         except (ProgramError, AgentUnavailableError) as error:
             found = {claim.claim for claim in report.claims}
             report.add_unmeasured([CLAIMS[name] for name in PARTS[part] if CLAIMS[name][0] not in found], str(error))
     report.print(console)
-    for path in md_figures.draw(report, out):
+    for path in (*md_figures.draw(report, out), *md_ranks_figures.draw(report, out)):
         console.print(f"drawn: {path}", highlight=False)
     return report

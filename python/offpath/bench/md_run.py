@@ -15,13 +15,16 @@ from typing import Any
 from .agent_process import AgentProcess
 from .programs import ProgramError, find_program
 
+# Of ranks on cores that they share: they are whoever runs the benchmark, and sleep while they wait.
+SHARED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
+
 
 def run_md(words: list[str], cores: str, address: str = "", launcher: tuple[str, ...] = ()) -> dict[str, Any]:
     """One run on ``cores`` (as taskset says it), with the agent at ``address``; what it reports."""
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
         path = Path(directory) / "report.json"
         command = ["taskset", "-c", cores, *launcher, str(find_program("offpath-md")), *words, "--report", str(path)]
-        environment = {**os.environ, **({"OFFPATH_AGENT": address} if address else {})}
+        environment = {**os.environ, **({"OFFPATH_AGENT": address} if address else {}), **(SHARED if launcher else {})}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise ProgramError(f"offpath-md ended with status {done.returncode}: {done.stderr.strip()}")

@@ -1,0 +1,135 @@
+"""Molecular dynamics on several ranks, each with a worker of the agent: the series of figures 6, 8 and 11 of "Smarter
+NICs for faster molecular dynamics" (2022).
+
+Where ranks, threads and the agent are more than the cores there are, they wait for each other, and times mean nothing;
+what is computed does. So every run with forces elsewhere is held to the same run on one rank, by the energy at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .md_offpath import gain, seconds_of
+from .md_run import run_md
+from .programs import ProgramError
+from .report import Claim, Report, Series
+
+RANKS = (1, 2, 4, 8, 16)
+INTERVALS = (1, 5, 10, 20)
+# Cells, steps, at which intervals, on how many ranks. A run is as long as its interval at least, so it has a rebuild.
+Size = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+SIZES: tuple[Size, ...] = (
+    (10, 60, INTERVALS, RANKS),
+    (20, 20, INTERVALS, RANKS),
+    (32, 20, (1, 20), RANKS),
+    (60, 5, (1, 5), RANKS),
+)
+QUICK_SIZES: tuple[Size, ...] = ((6, 20, (1, 20), (1, 2)),)
+SLOW_CELLS_MAX = 32  # figure 6 is drawn to this size
+CONFIGURATIONS = ((1, (1, 2, 4, 8)), (2, (1, 2, 4)), (4, (1, 2)), (8, (1, 2)), (16, (1,)))  # ranks, threads of each
+LARGE = (60, 5)  # cells, steps: 864,000 atoms
+SAME = 5e-7  # seven digits
+
+Run = Callable[[int, list[str]], dict[str, Any]]
+
+
+def find_mpirun() -> str:
+    # Not the one of this environment's wheel: its ranks spin where they share cores.
+    own = str(Path(sys.prefix) / "bin")
+    folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if each != own]
+    path = os.pathsep.join(folders)
+    found = shutil.which("mpirun.openmpi", path=path) or shutil.which("mpirun", path=path)
+    if found is None:
+        raise ProgramError("there is no mpirun: install Open MPI")
+    return found
+
+
+def label(what: str, wanted: int, cores: int) -> str:
+    """A line's name; the figures draw what is oversubscribed in another way."""
+    return f"{what}/oversubscribed" if wanted > cores else what
+
+
+def measure_sizes(report: Report, run: Run, cores: int, sizes: tuple[Size, ...], agrees: list[bool]) -> None:
+    """Figures 6 and 11."""
+    for cells, steps, intervals, ranks in sizes:
+        atoms = 4 * cells**3
+        slow_at = [each for each in intervals if each in (intervals[0], intervals[-1])]
+        expected: dict[int, float] = {}  # energy on one rank
+        for count in ranks:
+            gains, slower = [], []
+            for interval in intervals:
+                words = ["-s", str(cells), "-n", str(steps), "--every", str(interval), "--thermo", "0"]
+                alone = run(count, words)
+                force = run(count, [*words, "--offload", "force"])
+                gains.append(gain(seconds_of(alone), seconds_of(force)))
+                first = expected.setdefault(interval, force["energy_last"])
+                agrees.append(force["forces_by_agent"] > 0 and abs(force["energy_last"] - first) <= SAME * abs(first))
+                if interval in slow_at and cells <= SLOW_CELLS_MAX:
+                    narrow = run(count, [*words, "--kernels", "scalar"])
+                    slower.append(seconds_of(narrow) / seconds_of(alone))
+            name = label(f"{atoms} atoms, {count} ranks", 2 * count, cores)
+            report.series.append(Series("md_fig11_ranks", name, "interval", "%", [*intervals], gains))
+            if slower:
+                name = label(f"{atoms} atoms, {count} ranks", count, cores)
+                report.series.append(Series("md_fig6", name, "interval", "times as long", [*slow_at], slower))
+
+
+def measure_configurations(report: Report, run: Run, cores: int, cells: int, steps: int, most: int) -> None:
+    """Figure 8: so many ranks with so many threads each, beside one rank with a thread on every core."""
+    words = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
+    whole = run(1, [*words, "-t", str(cores)])["atom_steps_per_s"] if cores > 1 else None
+    for ranks, threads in CONFIGURATIONS:
+        for each in threads:
+            if ranks * each > most:
+                continue
+            rate = run(ranks, [*words, "-t", str(each)])["atom_steps_per_s"]
+            name = label(f"{4 * cells**3} atoms, {each} threads", ranks * each, cores)
+            report.series.append(Series("md_fig8", name, "ranks", "of one host", [ranks], [rate / (whole or rate)]))
+
+
+def measure_ranks(report: Report, cores: tuple[int, int], address: str, quick: bool, console: Console) -> None:
+    host, agent = cores
+    mpirun = find_mpirun()
+    both = f"{host},{agent}" if host != agent else str(host)
+    count = len(set(cores))
+    sizes = QUICK_SIZES if quick else SIZES
+    most = 4 if quick else 16
+    runs = sum(
+        len(ranks) * (2 * len(intervals) + (min(2, len(intervals)) if cells <= SLOW_CELLS_MAX else 0))
+        for cells, _, intervals, ranks in sizes
+    )
+    runs += 1 + sum(ranks * each <= most for ranks, threads in CONFIGURATIONS for each in threads)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    agrees: list[bool] = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("ranks", total=runs)
+
+        def run(ranks: int, words: list[str]) -> dict[str, Any]:
+            progress.update(bar, description=f"{ranks} ranks, {4 * int(words[1]) ** 3} atoms")
+            launcher = (mpirun, "--oversubscribe", "--bind-to", "none", "-n", str(ranks))
+            threads = int(words[words.index("-t") + 1]) if "-t" in words else 1
+            one = run_md(words, str(host) if ranks * threads == 1 else both, address, launcher)
+            progress.advance(bar)
+            return one
+
+        measure_sizes(report, run, count, sizes, agrees)
+        measure_configurations(report, run, count, *((8, 20) if quick else LARGE), most)
+    report.claims.append(
+        Claim(
+            "md.force_mode_ranks_agree",
+            100 * sum(agrees) / len(agrees),
+            "%",
+            "one rank, seven digits of energy",
+            target="100 %",
+            holds=all(agrees),
+            pairs=len(agrees),
+        )
+    )
