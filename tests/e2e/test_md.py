@@ -215,7 +215,7 @@ def test_precisions_and_threads(
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     found = rows("-s", "8", "-n", "100", "--every", "1", "--offload", mode, *shape)
     expected = rows("-s", "8", "-n", "100", "--every", "1", *shape)
-    assert agent.status()["tasks"]["failed"] == 0
+    assert agent.status()["tasks"]["done"] >= 10  # it has not gone on without the agent
     assert found[100] == pytest.approx(expected[100], rel=1e-4 if "mixed" in shape else 5e-7)
 
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677")
 SLOWER, ELSEWHERE = "A core without vector instructions, as a weaker processor", "Forces elsewhere, equation (2):"
-NOTE = (
-    "grey, hatched: more threads than cores\n(these work; their times say nothing about a machine that has the cores)"
-)
+NOTE = "grey, hatched: more threads than cores"
+NOTE += "\n(what these compute is right; their times, cut off at the axis, say nothing about a machine with the cores)"
 
 
 def draw(report: Report, out: Path) -> list[Path]:
@@ -43,6 +42,14 @@ def bars(
     panel.bar(places, [value - base for value in values], width, bottom=base, **style)
 
 
+def limits(lines: list[Series], base: float) -> tuple[float, float]:
+    """Of an axis on which times that mean something are seen, with room for the numbers below; others may go beyond."""
+    told = [value for line in lines if not parts_of(line)[1] for value in line.y] or [base]
+    low, high = min(*told, base), max(*told, base)
+    spare = max(0.5 * (high - low), 0.1 * max(abs(base), 1))
+    return max(low - spare, 0) if base > 0 else low - spare, high + spare
+
+
 def draw_by_size(report: Report, out: Path, series: str, name: str, title: str, base: int) -> Path | None:
     """A panel for each number of atoms, a group for each interval, in it a bar for each number of ranks."""
     lines = lines_of(report, series)
@@ -57,24 +64,16 @@ def draw_by_size(report: Report, out: Path, series: str, name: str, title: str, 
             text, oversubscribed = parts_of(line)
             places = [n - 0.42 + width * (k + 0.5) for n in range(len(line.x))]
             bars(panel, places, line.y, 0.92 * width, COLOURS[k % len(COLOURS)], oversubscribed, base)
-            for place, value in zip(places, line.y, strict=True):
-                upwards = value >= base
-                panel.annotate(
-                    text.partition(", ")[2].removesuffix(" ranks"),
-                    (place, value),
-                    xytext=(0, 2 if upwards else -2),
-                    textcoords="offset points",
-                    ha="center",
-                    va="bottom" if upwards else "top",
-                    fontsize="x-small",
-                )
+            ranks = text.partition(", ")[2].removesuffix(" ranks")
+            for place in places:
+                panel.text(place, 0.01, ranks, transform=panel.get_xaxis_transform(), ha="center", fontsize="x-small")
+        panel.set_ylim(*limits(mine, base))
         panel.set_xticks(range(len(mine[0].x)), [f"{interval:g}" for interval in mine[0].x])
         panel.axhline(base, color="#444444", linewidth=1)
         panel.set(xlabel="steps between lists", title=size)
-        panel.margins(y=0.12)
         panel.grid(axis="y", alpha=0.3)
     axes[0][0].set_ylabel(lines[0].y_unit)
-    figure.suptitle(f"{title}\nnumbers at the bars: ranks; {NOTE}", fontsize="medium")
+    figure.suptitle(f"{title}\nnumbers below the bars: ranks; {NOTE}", fontsize="medium")
     return save(figure, out, name)
 
 
@@ -100,6 +99,10 @@ def draw_configurations(report: Report, out: Path) -> Path | None:
     panel.set(xlabel="ranks", ylabel="speed, of one rank with a thread on every core")
     panel.margins(y=0.12)
     atoms = lines[0].name.partition(",")[0]
-    figure.suptitle(f"{atoms}\nnumbers at the bars: threads of a rank; {NOTE}", fontsize="medium")
-    panel.legend(fontsize="small", loc="lower left")
+    figure.suptitle(
+        f"{atoms}, forces, lists and all else by the host\nnumbers at the bars: threads of a rank; {NOTE}",
+        fontsize="medium",
+    )
+    panel.set_ylim(0, 1.3 * panel.get_ylim()[1])
+    panel.legend(fontsize="small", loc="upper left")
     return save(figure, out, "fig8_configurations")
