@@ -28,6 +28,7 @@ from .group_view import look, render_group, watch_group
 from .object_file import read_object, write_table
 from .pool import Frame
 from .session import Session, connect
+from .sockets_policy import Policy, read_policy
 from .status_view import members_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -99,11 +100,18 @@ def sockets_command(command: Annotated[
                         str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,…; else all.")
                     ] = None,
                     fallback: Annotated[
-                        bool, typer.Option("--fallback", help="What no agent serves is the kernel's; else it fails.")
-                    ] = False,
+                        bool | None,
+                        typer.Option("--fallback/--no-fallback",
+                                     help="What no agent serves is the kernel's; else it fails.", show_default=False)
+                    ] = None,
                     report: Annotated[
-                        bool, typer.Option("--report", help="At exit: what was left to the kernel, and why.")
-                    ] = False,
+                        bool | None,
+                        typer.Option("--report/--no-report", help="At exit: what was left to the kernel, and why.",
+                                     show_default=False)
+                    ] = None,
+                    policy: Annotated[
+                        Path | None, typer.Option(help="A file with any of these; options win over it.")
+                    ] = None,
                     http: HttpOption = None,
                     as_json: JsonFlag = False,
                     ) -> None:  # fmt: skip
@@ -116,11 +124,17 @@ def sockets_command(command: Annotated[
         else:
             make_console().print(sockets.table_of(rows))
         return
-    where = agent or os.environ.get("OFFPATH_AGENT")
+    said = read_policy(policy) if policy is not None else Policy()
+    where = agent or said.agent or os.environ.get("OFFPATH_AGENT")
     if not where:
         raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
     environment = sockets.environment(
-        where, address=address, listen=listen, connect=to, fallback=fallback, report=report
+        where,
+        address=address or said.address,
+        listen=listen if listen is not None or said.listen is None else ",".join(map(str, said.listen)),
+        connect=to if to is not None or said.connect is None else ",".join(said.connect),
+        fallback=bool(said.fallback if fallback is None else fallback),
+        report=bool(said.report if report is None else report),
     )
     with os_errors():
         os.execvpe(command[0], command, environment)

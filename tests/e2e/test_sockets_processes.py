@@ -271,3 +271,31 @@ def test_nothing_of_processes_that_were_killed_is_left(
     for number in range(4):
         assert peer.ask("line", number) in {"the end", "ConnectionResetError"}
     assert until(lambda: b"LISTEN" not in listed() and b"ESTABLISHED" not in listed())
+
+
+TWO_LISTENERS = """
+import socket, sys
+made = [socket.create_server(("0.0.0.0", port)) for port in (7204, 7205)]
+print("listening", flush=True)
+"""
+
+
+def test_a_policy_file_says_which_ports(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess) -> None:
+    policy = tmp_path / "policy.toml"
+    said = f'agent = "unix:{tmp_path}/agent.sock"\naddress = "{AGENT_ADDRESS}"\nlisten = [7205]\nreport = true\n'
+    policy.write_text("[sockets]\n" + said)
+    command = [sys.executable, "-m", "offpath", "sockets", "--policy", str(policy)]
+    program = ["--", sys.executable, "-c", TWO_LISTENERS]
+
+    def run(*options: str) -> str:
+        done = subprocess.run(near_and_far.near_command(*command, *options, *program), capture_output=True, timeout=30,
+                              check=False)  # fmt: skip
+        assert done.stdout == b"listening\n", done
+        return done.stderr.decode()
+
+    assert "1 offloaded, 1 left to the kernel (not named by --listen or --connect)" in run()
+    assert "2 offloaded" in run("--listen", "7204,7205")
+    policy.write_text("[sockets]\nlisten = [0]\n")
+    wrong = subprocess.run([*command, *program], capture_output=True, timeout=30, check=False)
+    assert wrong.returncode == 1
+    assert b"policy.toml:2: sockets.listen: 0 is no port" in wrong.stderr.replace(b"\n", b"")

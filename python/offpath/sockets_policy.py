@@ -1,0 +1,118 @@
+"""The policy file of ``offpath sockets --policy``: which ports and networks of a program go over the agent."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import Error
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the keys of the table ``[sockets]`` say, as the options of the same names; None: nothing is said.
+
+    ``listen`` is a list of ports, ``connect`` one of IPv4 networks; an empty one means that none is offloaded."""
+
+    agent: str | None = None
+    address: str | None = None
+    listen: list[int] | None = None
+    connect: list[str] | None = None
+    fallback: bool | None = None
+    report: bool | None = None
+
+
+KEYS = [field.name for field in fields(Policy)]
+
+
+def read_policy(path: Path) -> Policy:
+    """Raises Error with the file's name, and the line where there is one, for what cannot be meant."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"{path}: {error}") from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Error(f"{path}: {error}") from error
+    lines = text.splitlines()
+    for name in tables:
+        if name != "sockets":
+            raise Error(f"{path}:{_line_of(lines, name)}: '{name}' stands outside of the one table there is, [sockets]")
+    table = tables.get("sockets", {})
+    if not isinstance(table, dict):
+        raise Error(f"{path}:{_line_of(lines, 'sockets')}: sockets is a table: [sockets]")
+    for key, value in table.items():
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(KEYS)}"
+            raise Error(f"{path}:{_line_of(lines, key)}: unknown key sockets.{key}{hint}")
+        if (wrong := _CHECKS[key](value)) is not None:
+            what, item = wrong
+            raise Error(f"{path}:{_line_of(lines, key, item)}: sockets.{key}: {what}")
+    return Policy(**table)
+
+
+# What is wrong with a value, and which item of it.
+_Wrong = tuple[str, Any] | None
+
+
+def _text(value: Any) -> _Wrong:
+    return None if isinstance(value, str) and value else ("a text in quotes is wanted", None)
+
+
+def _switch(value: Any) -> _Wrong:
+    return None if isinstance(value, bool) else ("true or false is wanted", None)
+
+
+def _ports(value: Any) -> _Wrong:
+    if not isinstance(value, list):
+        return "a list of ports is wanted, such as [80, 8000]", None
+    for port in value:
+        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+            return f"{port!r} is no port (1 to 65535)", port
+    return None
+
+
+def _address(value: Any) -> _Wrong:
+    try:
+        ipaddress.IPv4Address(value if isinstance(value, str) else "")
+    except ValueError:
+        return f"{value!r} is no IPv4 address", None
+    return None
+
+
+def _networks(value: Any) -> _Wrong:
+    if not isinstance(value, list):
+        return 'a list of networks is wanted, such as ["10.9.0.0/24"]', None
+    for network in value:
+        try:
+            ipaddress.IPv4Network(network if isinstance(network, str) else "")
+        except ValueError as error:
+            return f"{network!r} is no IPv4 network ({error})", network
+    return None
+
+
+_CHECKS: dict[str, Callable[[Any], _Wrong]] = {
+    "agent": _text,
+    "address": _address,
+    "listen": _ports,
+    "connect": _networks,
+    "fallback": _switch,
+    "report": _switch,
+}
+
+
+def _line_of(lines: list[str], key: str, item: Any = None) -> int:
+    """Where the key stands, from 1; with an item of its value, the line from there on that has it."""
+    begins = re.compile(rf"""\s*(\[\s*)?(sockets\s*\.\s*)?["']?{re.escape(key)}["']?\s*([\].=]|$)""")
+    at = next((number for number, line in enumerate(lines) if begins.match(line)), 0)
+    if item is not None:
+        at = next((number for number in range(at, len(lines)) if str(item) in lines[number]), at)
+    return at + 1

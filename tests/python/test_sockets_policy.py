@@ -1,0 +1,64 @@
+"""The policy file of ``offpath sockets``: what it says, and what is said about one that cannot be meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from offpath.errors import Error
+from offpath.sockets_policy import Policy, read_policy
+
+EVERYTHING = """
+# What this service offloads.
+[sockets]
+agent = "unix:/run/offpath/agent.sock"
+address = "10.9.0.2"
+listen = [80, 8000]
+connect = [
+    "10.9.0.0/24",
+    "192.168.7.1",
+]
+fallback = true
+report = false
+"""
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(EVERYTHING)
+    networks = ["10.9.0.0/24", "192.168.7.1"]
+    assert read_policy(path) == Policy("unix:/run/offpath/agent.sock", "10.9.0.2", [80, 8000], networks, True, False)
+    path.write_text("[sockets]\nlisten = []\n")
+    assert read_policy(path) == Policy(listen=[])
+    path.write_text("")
+    assert read_policy(path) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sockets]\n\nlisten = [80,\n  70000]", "policy.toml:4: sockets.listen: 70000 is no port (1 to 65535)"),
+        ("[sockets]\nlisten = 80", "policy.toml:2: sockets.listen: a list of ports is wanted"),
+        ("[sockets]\nlisten = [true]", "policy.toml:2: sockets.listen: True is no port"),
+        ("[sockets]\nlisten = [80]\nconect = []", "policy.toml:3: unknown key sockets.conect; did you mean connect?"),
+        ("[sockets]\nquota = 1", "policy.toml:2: unknown key sockets.quota; there are agent, address"),
+        ("[sockets]\nconnect = [\n '10.9.0.0/24',\n '10.9.0.1/24']", "policy.toml:4: sockets.connect: '10.9.0.1/24'"),
+        ("[sockets]\naddress = '10.9.0'", "policy.toml:2: sockets.address: '10.9.0' is no IPv4 address"),
+        ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: true or false is wanted"),
+        ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: a text in quotes is wanted"),
+        ("listen = [80]", "policy.toml:1: 'listen' stands outside of the one table there is, [sockets]"),
+        ("sockets = 1", "policy.toml:1: sockets is a table"),
+        ("[sockets]\nlisten = 80 81", "line 2"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(Error) as error:
+        read_policy(path)
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Error, match=r"none\.toml"):
+        read_policy(tmp_path / "none.toml")
