@@ -23,6 +23,7 @@
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
 #include "sockets/own_descriptors.h"
+#include "sockets/streams.h"
 
 namespace offpath::sockets {
 
@@ -184,6 +185,7 @@ void take_up(std::string_view text) {
     program().take_up(handle, signal, found);
   }
   program().drop_what_was_not_taken_up();
+  take_standard_streams();
 }
 
 [[gnu::constructor]] void at_start() {

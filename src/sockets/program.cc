@@ -36,6 +36,7 @@ void say(std::string_view what, const Failure& why) {
 }
 
 [[gnu::destructor]] void at_exit() {
+  if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets, which are left now
   program().leave();
   const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
   if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())

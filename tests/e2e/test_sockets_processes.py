@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -253,6 +254,65 @@ def test_a_handler_is_executed_with_the_connection(
             assert peer.echoes(number, f"again-{number}")
             assert peer.ask("finish", number) == "done"
             assert peer.ask("line", number) == "the end"
+
+
+# Reads lines from a stream on each connection, and answers by another.
+STREAMS = r"""
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(void) {
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(7206)};
+  if (bind(listener, (struct sockaddr*)&at, sizeof at) != 0 || listen(listener, 4) != 0) return 1;
+  int fd = accept(listener, 0, 0);
+  FILE *in = fdopen(fd, "r"), *out = fdopen(dup(fd), "w");
+  char line[100];
+  while (fgets(line, sizeof line, in) != 0) {
+    if (strcmp(line, "bye\n") == 0) break;
+    fprintf(out, "%d %s", fileno(in) == fd, line);
+    fflush(out);
+  }
+  fputs("the last\n", out); /* which exit() writes */
+  return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_streams_of_the_c_library(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer) -> None:
+    (tmp_path / "streams.c").write_text(STREAMS)
+    subprocess.run(["cc", "-o", str(tmp_path / "streams"), str(tmp_path / "streams.c")], check=True)
+    server = subprocess.Popen(
+        near_and_far.near_command(str(tmp_path / "streams")),
+        env=sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS),
+    )
+    try:
+        assert until(lambda: peer.ask("connect", AGENT_ADDRESS, 7206) == "done")
+        for text in ("one", "two"):
+            assert peer.ask("send", 0, text) == "done"
+            assert peer.ask("line", 0) == f"1 {text}"
+        assert peer.ask("send", 0, "bye") == "done"
+        assert peer.ask("line", 0) == "the last"
+        assert peer.ask("line", 0) == "the end"
+        assert server.wait(20) == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_standard_streams_of_a_handler(
+    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer
+) -> None:
+    with serving(tmp_path, near_and_far, INETD, "7207", "subprocess", "sed", "-u", "s/hello/bye/"):
+        assert peer.ask("connect", AGENT_ADDRESS, 7207) == "done"
+        for number in range(3):
+            assert peer.ask("send", 0, f"hello-{number}") == "done"
+            assert peer.ask("line", 0) == f"bye-{number}"
+        assert peer.ask("finish", 0) == "done"
+        assert peer.ask("line", 0) == "the end"
 
 
 def test_nothing_of_processes_that_were_killed_is_left(
