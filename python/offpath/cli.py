@@ -109,6 +109,11 @@ def sockets_command(command: Annotated[
                         typer.Option("--report/--no-report", help="At exit: what was left to the kernel, and why.",
                                      show_default=False)
                     ] = None,
+                    most: Annotated[
+                        int | None,
+                        typer.Option("--sockets", min=16, max=65536, help="Offloaded at a time; else 1024.",
+                                     show_default=False)
+                    ] = None,
                     policy: Annotated[
                         Path | None, typer.Option(help="A file with any of these; options win over it.")
                     ] = None,
@@ -135,6 +140,7 @@ def sockets_command(command: Annotated[
         connect=to if to is not None or said.connect is None else ",".join(said.connect),
         fallback=bool(said.fallback if fallback is None else fallback),
         report=bool(said.report if report is None else report),
+        most=said.sockets if most is None else most,
     )
     with os_errors():
         os.execvpe(command[0], command, environment)

@@ -33,15 +33,17 @@ def find_library() -> Path:
 
 
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
-                fallback: bool = False, report: bool = False,
+                fallback: bool = False, report: bool = False, most: int | None = None,
                 base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
     """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
     to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one.
-    ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it."""
+    ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it.
+    ``most``: sockets at a time, 16 to 65536; None: 1024."""
     made = {**base, "OFFPATH_AGENT": agent}
     made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
     made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
-    for name, value in (("ADDRESS", address), ("LISTEN", listen), ("CONNECT", connect)):
+    for name, value in (("ADDRESS", address), ("LISTEN", listen), ("CONNECT", connect),
+                        ("MAX", None if most is None else str(most))):
         made.pop(f"OFFPATH_SOCKETS_{name}", None)
         if value is not None:
             made[f"OFFPATH_SOCKETS_{name}"] = value

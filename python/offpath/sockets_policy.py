@@ -26,6 +26,7 @@ class Policy:
     connect: list[str] | None = None
     fallback: bool | None = None
     report: bool | None = None
+    sockets: int | None = None
 
 
 KEYS = [field.name for field in fields(Policy)]
@@ -80,6 +81,11 @@ def _ports(value: Any) -> _Wrong:
     return None
 
 
+def _count(value: Any) -> _Wrong:
+    good = isinstance(value, int) and not isinstance(value, bool) and 16 <= value <= 65536
+    return None if good else ("a number from 16 to 65536 is wanted", None)
+
+
 def _address(value: Any) -> _Wrong:
     try:
         ipaddress.IPv4Address(value if isinstance(value, str) else "")
@@ -106,13 +112,15 @@ _CHECKS: dict[str, Callable[[Any], _Wrong]] = {
     "connect": _networks,
     "fallback": _switch,
     "report": _switch,
+    "sockets": _count,
 }
 
 
 def _line_of(lines: list[str], key: str, item: Any = None) -> int:
     """Where the key stands, from 1; with an item of its value, the line from there on that has it."""
-    begins = re.compile(rf"""\s*(\[\s*)?(sockets\s*\.\s*)?["']?{re.escape(key)}["']?\s*([\].=]|$)""")
-    at = next((number for number, line in enumerate(lines) if begins.match(line)), 0)
+    begins = re.compile(rf"""\s*(sockets\s*\.\s*)?["']?{re.escape(key)}["']?\s*[.=]""")
+    header = re.compile(rf"""\s*\[+\s*["']?{re.escape(key)}\b""")
+    at = next((number for test in (begins, header) for number, line in enumerate(lines) if test.match(line)), 0)
     if item is not None:
         at = next((number for number in range(at, len(lines)) if str(item) in lines[number]), at)
     return at + 1

@@ -63,7 +63,7 @@ void find_sockets_left(std::vector<SocketArea::Handle>& left) {
   each_descriptor([&](int fd) {
     const int flags = kernel::fcntl(fd, F_GETFD);
     const std::uint64_t inode = flags >= 0 && (flags & FD_CLOEXEC) == 0 ? inode_of(fd) : 0;
-    for (SocketArea::Handle handle = 0; inode != 0 && handle < Program::options().flows; ++handle)
+    for (SocketArea::Handle handle = 0; inode != 0 && handle < program().options().flows; ++handle)
       if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 && std::ranges::find(left, handle) == left.end())
         left.push_back(handle);
   });
@@ -169,13 +169,13 @@ void take_up(std::string_view text) {
     if (inode_of(fd) == 0 && fd != memory) return;
     keep_over_exec(fd, false);
   }
-  auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)}, Program::options());
+  auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)}, program().options());
   if (!connections) return;
   program().take_up(std::move(*connections));
   while (!numbers.done()) {
     const auto handle = static_cast<SocketArea::Handle>(numbers.next());
     const int signal = numbers.next();
-    if (handle >= Program::options().flows || signal < 0) break;
+    if (handle >= program().options().flows || signal < 0) break;
     keep_over_exec(signal, false);
     std::vector<int> found;
     own_descriptors().add(signal);

@@ -20,7 +20,9 @@ namespace {
 
 // The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
 constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
-constexpr int backlog_max = 128;  // each has its memory beforehand
+
+// Each has its memory beforehand, so they are an eighth of all.
+[[nodiscard]] int backlog_max() { return static_cast<int>(program().policy().sockets / 8); }
 
 template <class Value>
 Value option_of(int fd, int level, int name) {
@@ -53,7 +55,7 @@ void take_options(Socket& socket, int fd) {
 
 int errno_of(const Failure& why) {
   switch (why.code) {
-    case Error::no_space: return ENOBUFS;
+    case Error::no_space: return EMFILE;  // --sockets
     case Error::would_block: return ENOBUFS;
     default: return EINVAL;
   }
@@ -69,7 +71,7 @@ int errno_of(const Failure& why) {
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
-  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max)), flow_flags);
+  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())), flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);

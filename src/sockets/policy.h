@@ -20,6 +20,7 @@ struct Policy {
   bool ports_all = true;
   std::vector<std::uint16_t> ports;  // OFFPATH_SOCKETS_LISTEN=8000,6379: where listeners are offloaded
   std::vector<Network> networks;     // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,…: connections to these are offloaded
+  std::uint32_t sockets = 1024;      // OFFPATH_SOCKETS_MAX: offloaded at a time, listeners and places for connections to come included
   bool falls_back = false;           // OFFPATH_SOCKETS_FALLBACK=1: what no agent serves is the kernel's, and does not fail
 
   // A listener at this address and port; loopback is always the kernel's.
@@ -29,6 +30,7 @@ struct Policy {
 };
 
 // Each text as its variable has it; null: it is not set, and every port, or every network, is meant.
-[[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect, const char* fallback = nullptr);
+[[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect, const char* fallback = nullptr,
+                                         const char* sockets = nullptr);
 
 }  // namespace offpath::sockets

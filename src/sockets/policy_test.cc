@@ -56,5 +56,12 @@ TEST(SocketPolicy, FallsBackOnlyWhenItIsTold) {
   EXPECT_TRUE(read_policy("unix:/a", nullptr, nullptr, nullptr, "1")->falls_back);
 }
 
+TEST(SocketsPolicy, HowManySocketsMayBeIsWithinBounds) {
+  const auto read = [](const char* sockets) { return read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, sockets); };
+  EXPECT_EQ(read(nullptr)->sockets, 1024u);
+  EXPECT_EQ(read("4096")->sockets, 4096u);
+  for (const char* wrong : {"15", "65537", "many", ""}) EXPECT_FALSE(read(wrong)) << wrong;
+}
+
 }  // namespace
 }  // namespace offpath::sockets

@@ -27,7 +27,7 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr channel::SocketOptions every_option{.flows = 1024, .ring_bytes = 256 << 10, .kept_bytes = 1024 * sizeof(Socket)};
+constexpr std::uint32_t ring_bytes = 256 << 10;
 constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
@@ -53,13 +53,15 @@ Program& program() noexcept {
 
 Program::Program() : pid_(getpid()) {
   auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"), std::getenv("OFFPATH_SOCKETS_LISTEN"),
-                            std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"));
+                            std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"));
   if (policy) policy_ = std::move(*policy);
   else say("nothing is offloaded", policy.error());
   pthread_atfork([] { program().before_fork(); }, [] { program().in_parent(); }, [] { program().in_child(); });
 }
 
-const channel::SocketOptions& Program::options() noexcept { return every_option; }
+channel::SocketOptions Program::options() const noexcept {
+  return {.flows = policy_.sockets, .ring_bytes = ring_bytes, .kept_bytes = policy_.sockets * sizeof(Socket)};
+}
 
 OwnPart& Socket::own() const noexcept { return program().own(handle); }
 

@@ -76,7 +76,7 @@ class Program {
   void take_up(std::unique_ptr<channel::Sockets> connections);
   void take_up(SocketArea::Handle handle, int signal, std::span<const int> descriptors);
   void drop_what_was_not_taken_up();
-  [[nodiscard]] static const channel::SocketOptions& options() noexcept;
+  [[nodiscard]] channel::SocketOptions options() const noexcept;
 
   // From now on what the agent tells about it is taken in even while nobody calls.
   void listen_for(Socket& socket);

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, until
-from network_pair import AGENT_ADDRESS, NetworkPair, missing, network_pair
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
@@ -359,3 +359,47 @@ def test_a_policy_file_says_which_ports(tmp_path: Path, near_and_far: NetworkPai
     wrong = subprocess.run([*command, *program], capture_output=True, timeout=30, check=False)
     assert wrong.returncode == 1
     assert b"policy.toml:2: sockets.listen: 0 is no port" in wrong.stderr.replace(b"\n", b"")
+
+
+# As many connections as may be, and one more.
+AS_MANY_AS_MAY_BE = """
+import errno, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+made, code = [], 0
+while code == 0 and len(made) < 5000:
+    try:
+        made.append(socket.create_connection((sys.argv[1], 7208)))
+    except OSError as error:
+        code = error.errno
+for each in made:
+    assert each.recv(1) == b"x"
+print(len(made), errno.errorcode.get(code))
+"""
+
+GREETER = """
+import resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+listener = socket.create_server(("0.0.0.0", 7208), backlog=1000)
+print("listening", flush=True)
+made = []
+while True:
+    made.append(listener.accept()[0])
+    made[-1].send(b"x")
+"""
+
+
+@pytest.mark.parametrize("most", [20, 2000])
+def test_there_are_as_many_sockets_as_was_said(
+    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, most: int
+) -> None:
+    greeter = subprocess.Popen(near_and_far.far_command(sys.executable, "-c", GREETER), stdout=subprocess.PIPE)
+    try:
+        assert greeter.stdout is not None
+        assert greeter.stdout.readline() == b"listening\n"
+        command = near_and_far.near_command(sys.executable, "-c", AS_MANY_AS_MAY_BE, KERNEL_ADDRESS)
+        env = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS, most=most)
+        done = subprocess.run(command, env=env, capture_output=True, timeout=60, check=False)
+        assert done.stdout.decode() == f"{most} EMFILE\n", done
+    finally:
+        greeter.kill()
+        greeter.wait()
