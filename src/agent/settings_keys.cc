@@ -155,7 +155,7 @@ constexpr ConfigKey keys[] = {
     {"tcp.flows_max", ConfigType::integer, "65536", "Connections of all programs together, those that are ending included.", 16, 1 << 22},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
-    {"tcp.memory_of_program", ConfigType::bytes, "4GiB", "Its own memory in which its connections lie; it takes what it uses of it.", mebibyte,
+    {"tcp.memory_of_program", ConfigType::bytes, "8GiB", "Its own memory in which its connections lie; it takes what it uses of it.", mebibyte,
      64 * tebibyte},
     {"tcp.trace_file", ConfigType::text, "", "A file for the times at which stages of TCP were reached (offpath bench tcp --breakdown). Empty: none."},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},

@@ -27,7 +27,7 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::uint32_t ring_bytes = 256 << 10;
+constexpr std::uint32_t ring_bytes = 512 << 10;
 constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
