@@ -23,7 +23,7 @@ class LocalCoworker : public Coworker {
     join_blocks(made_, to.begin.data(), to.mutual.data(), to.neighbours.data());
   }
   bool list_done() override { return true; }
-  PairList take_list() override { 
+  PairList take_list() override {
     const Joined& made = lists_[turn_];
     return {0, made.mutual.size(), made.begin.data(), made.mutual.data(), made.neighbours.data()};
   }
