@@ -39,6 +39,13 @@ class Bins {
   // The rows around one bin that has own atoms; those without any atom are left out. Returns how many.
   int rows_around(std::size_t bin, Rows& rows) const;
 
+  // A row of bins along x, all of it: number y + counts[0] * z.
+  [[nodiscard]] std::array<int, 2> row_counts() const { return {counts_[1], counts_[2]}; }
+  [[nodiscard]] BinRow row(std::size_t number) const {
+    const auto along = static_cast<std::size_t>(counts_[0]), first = number * along, last = first + along;
+    return {own_first_[first], own_first_[last], ghost_first_[first], ghost_first_[last]};
+  }
+
   // By coordinate, as noted. ghost_index: which atom the ghost at a place is.
   [[nodiscard]] const std::array<Array<double>, 3>& noted() const { return own_position_; }
   [[nodiscard]] const std::array<Array<double>, 3>& noted_ghost() const { return ghost_position_; }

@@ -1,6 +1,8 @@
 // All kernels of one instruction set. Included as lj_kernel.h is.
 #pragma once
 
+#include "md/cluster_kernel.h"
+#include "md/cluster_search_kernel.h"
 #include "md/lj_kernel.h"
 #include "md/search_kernel.h"
 
@@ -9,7 +11,9 @@ namespace md {
 // `P` packs doubles, `Single` floats. Made by the compiler: nothing of a processor's own may run before it is chosen.
 template <class P, class Single>
 consteval Kernels kernel_set(std::string_view name) {
-  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>, find_neighbours<Single>};
+  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>, find_neighbours<Single>,
+          lj_clusters<P, false>, lj_clusters<P, true>, lj_clusters<Single, false>, lj_clusters<Single, true>,
+          find_clusters<P>, find_clusters<Single>};
 }
 
 }  // namespace md

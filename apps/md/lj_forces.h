@@ -14,11 +14,15 @@ class LjForces : public Forces {
   [[nodiscard]] std::size_t types() const override { return 1; }
 
  private:
+  PairSums of_pairs(const PairList& pairs, bool with_sums, Atoms& atoms) const;
+  PairSums of_clusters(const ClusterPairs& pairs, bool with_sums, Atoms& atoms) const;
+
   LennardJones potential_;
   double mass_;
   Precision precision_;
   const Kernels& kernels_;
   Array<float> single_;  // positions, where the pairs are computed in single precision
+  ClusterCoordinates gathered_;  // positions, where lists are of clusters
 };
 
 }  // namespace md

@@ -56,7 +56,7 @@ void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbour
 std::size_t NeighbourList::bytes() const {
   std::size_t sum = 0;
   for (const NeighbourBlock& block : blocks) sum += 8 * block.begin.size() + 4 * block.mutual.size() + 4 * block.neighbours.size();
-  return sum;
+  return sum + clusters.bytes();
 }
 
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,

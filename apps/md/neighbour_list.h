@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "md/bins.h"
+#include "md/cluster_list.h"
 #include "md/kernels.h"
 #include "md/settings.h"
 
@@ -34,7 +35,8 @@ struct NeighbourBlock {
 };
 
 struct NeighbourList {
-  std::vector<NeighbourBlock> blocks;
+  std::vector<NeighbourBlock> blocks;  // none where there are lists of clusters
+  ClusterList clusters;
   std::array<Array<float>, 3> own_single, ghost_single;  // what `bins` noted, where the search is in single precision
   [[nodiscard]] std::size_t bytes() const;
 };

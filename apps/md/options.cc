@@ -58,6 +58,12 @@ std::vector<Option> make_options() {
   add({"-n", "--nsteps"}, "STEPS", [](const Given& g, Settings& s) { s.steps = g.whole(0, many); });
   add({"-t", "--num_threads"}, "THREADS of every rank", [](const Given& g, Settings& s) { s.threads = static_cast<int>(g.whole(1, 1024)); });
   add({"--half_neigh"}, "1: a pair stands in one list; 0: in both", [](const Given& g, Settings& s) { s.half = g.first_of("1", "0"); });
+  add({"--lists"}, "auto | pairs | clusters: of atoms, or of clusters of four; auto: clusters in mixed precision", [](const Given& g, Settings& s) {
+    if (g.value == "auto") s.lists = Lists::automatic;
+    else if (g.value == "pairs") s.lists = Lists::pairs;
+    else if (g.value == "clusters") s.lists = Lists::clusters;
+    else g.refuse("auto, pairs or clusters");
+  });
   add({"--skin"}, "LENGTH: by how much lists reach beyond the cut-off", [](const Given& g, Settings& s) { s.skin = g.number(0); });
   add({"--every"}, "STEPS between lists", [](const Given& g, Settings& s) { s.interval = g.whole(1, many); });
   add({"--trigger"}, "interval | displacement: what makes new lists due", [](const Given& g, Settings& s) {

@@ -35,6 +35,13 @@ struct PackAvx2 : Pack<PackAvx2> {
   static M less(V a, V b, M counted) { return _mm256_and_pd(counted, _mm256_cmp_pd(a, b, _CMP_LT_OQ)); }
   static M less_equal(V a, V b, M counted) { return _mm256_and_pd(counted, _mm256_cmp_pd(a, b, _CMP_LE_OQ)); }
   static V where(M mask, V a) { return _mm256_and_pd(mask, a); }
+  static V rows(const double* four, int pair) { return _mm256_broadcast_sd(four + pair / 4); }
+  static V columns(const double* four, int) { return _mm256_load_pd(four); }
+  static M from_bits(std::uint32_t bits) {
+    const __m256i each = _mm256_set_epi64x(8, 4, 2, 1);
+    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), each), each));
+  }
+  static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_pd(mask)); }
   static double sum(V a) {
     const __m128d halves = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
     return _mm_cvtsd_f64(_mm_add_sd(halves, _mm_unpackhi_pd(halves, halves)));
@@ -97,6 +104,15 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
   static M less(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
   static M less_equal(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LE_OQ)); }
   static V where(M mask, V a) { return _mm256_and_ps(mask, a); }
+  static V rows(const float* four, int pair) {
+    return _mm256_insertf128_ps(_mm256_broadcast_ss(four + pair / 4), _mm_broadcast_ss(four + pair / 4 + 1), 1);
+  }
+  static V columns(const float* four, int) { return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four)); }
+  static M from_bits(std::uint32_t bits) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each), each));
+  }
+  static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_ps(mask)); }
   static double sum(V a) {
     return PackAvx2::sum(_mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))));
   }

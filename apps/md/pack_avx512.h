@@ -22,6 +22,13 @@ struct PackAvx512 : Pack<PackAvx512> {
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LT_OQ); }
   static M less_equal(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LE_OQ); }
   static V where(M mask, V a) { return _mm512_maskz_mov_pd(mask, a); }
+  static V rows(const double* four, int pair) {
+    const __m256d one = _mm256_broadcast_sd(four + pair / 4), next = _mm256_broadcast_sd(four + pair / 4 + 1);
+    return _mm512_maskz_insertf64x4(all(), _mm512_castpd256_pd512(one), next, 1);
+  }
+  static V columns(const double* four, int) { return _mm512_maskz_broadcast_f64x4(all(), _mm256_load_pd(four)); }
+  static M from_bits(std::uint32_t bits) { return static_cast<M>(bits); }
+  static std::uint32_t bits_of(M mask) { return mask; }
   static double sum(V a) {
     const __m256d four = _mm256_add_pd(lower(a), upper(a));
     const __m128d halves = _mm_add_pd(_mm256_castpd256_pd128(four), __builtin_shufflevector(four, four, 2, 3));
@@ -117,6 +124,13 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LT_OQ); }
   static M less_equal(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LE_OQ); }
   static V where(M mask, V a) { return _mm512_maskz_mov_ps(mask, a); }
+  static V rows(const float* four, int) {
+    const __m512i each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_maskz_permutexvar_ps(all(), each, _mm512_castps128_ps512(_mm_load_ps(four)));
+  }
+  static V columns(const float* four, int) { return _mm512_maskz_broadcast_f32x4(all(), _mm_load_ps(four)); }
+  static M from_bits(std::uint32_t bits) { return static_cast<M>(bits); }
+  static std::uint32_t bits_of(M mask) { return mask; }
   static double sum(V a) { return PackAvx512::sum(_mm512_add_pd(low_doubles(a), high_doubles(a))); }
 
   // Lane l of four registers holds atoms 4l to 4l+3, one in each; transposing within the lanes is enough.

@@ -24,6 +24,15 @@ struct PackNeon : Pack<PackNeon> {
   static M less(V a, V b, M counted) { return vandq_u64(counted, vcltq_f64(a, b)); }
   static M less_equal(V a, V b, M counted) { return vandq_u64(counted, vcleq_f64(a, b)); }
   static V where(M mask, V a) { return vreinterpretq_f64_u64(vandq_u64(mask, vreinterpretq_u64_f64(a))); }
+  static V rows(const double* four, int pair) { return vdupq_n_f64(four[pair / 4]); }
+  static V columns(const double* four, int pair) { return vld1q_f64(four + pair % 4); }
+  static M from_bits(std::uint32_t bits) {
+    const uint64x2_t each = vcombine_u64(vcreate_u64(1), vcreate_u64(2));
+    return vtstq_u64(vdupq_n_u64(bits), each);
+  }
+  static std::uint32_t bits_of(M mask) {
+    return static_cast<std::uint32_t>((vgetq_lane_u64(mask, 0) & 1) | (vgetq_lane_u64(mask, 1) & 2));
+  }
   static double sum(V a) { return vaddvq_f64(a); }
 
   static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
@@ -73,6 +82,16 @@ struct PackNeonFloat : Pack<PackNeonFloat> {
   static M less(V a, V b, M counted) { return vandq_u32(counted, vcltq_f32(a, b)); }
   static M less_equal(V a, V b, M counted) { return vandq_u32(counted, vcleq_f32(a, b)); }
   static V where(M mask, V a) { return vreinterpretq_f32_u32(vandq_u32(mask, vreinterpretq_u32_f32(a))); }
+  static V rows(const float* four, int pair) { return vdupq_n_f32(four[pair / 4]); }
+  static V columns(const float* four, int) { return vld1q_f32(four); }
+  static M from_bits(std::uint32_t bits) {
+    const std::uint32_t each[4] = {1, 2, 4, 8};
+    return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(each));
+  }
+  static std::uint32_t bits_of(M mask) {
+    const std::uint32_t each[4] = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32(mask, vld1q_u32(each)));
+  }
   static double sum(V a) { return vaddvq_f64(vaddq_f64(vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a))); }
 
   static void load_xyz(const float* x, const std::int32_t* index, V& a, V& b, V& c) {

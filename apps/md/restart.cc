@@ -21,8 +21,8 @@ namespace {
 //   ...     for each rank: 8 bytes number of atoms, then so many RestartAtom
 //   end-8   8      FNV-1a of everything before
 constexpr std::array<char, 8> magic{'O', 'F', 'P', 'M', 'D', 'R', 'S', 'T'};
-constexpr std::uint64_t version = 1;
-static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 120);
+constexpr std::uint64_t version = 2;
+static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 128);
 
 std::uint64_t checksum(std::span<const char> bytes) {
   std::uint64_t sum = 0xcbf29ce484222325;

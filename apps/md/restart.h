@@ -15,7 +15,7 @@ namespace md {
 // What a run has to have in common with the one that wrote the file, for the same bits.
 struct RestartHeader {
   std::int64_t step = 0, atoms = 0;
-  std::int32_t ranks = 1, threads = 1, half = 1, mixed = 0;
+  std::int32_t ranks = 1, threads = 1, half = 1, mixed = 0, clusters = 0, unused = 0;
   double cut = 0, skin = 0, time_step = 0;
   Box box;
   std::array<char, 16> kernels{};

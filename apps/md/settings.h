@@ -12,6 +12,7 @@ namespace md {
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };  // when lists are built anew
 enum class Offload { none, force, list, automatic };  // what the agent does; automatic: what serves best
+enum class Lists { automatic, pairs, clusters };  // automatic: what is faster (kind_of_lists)
 enum class Precision { whole, mixed };  // double throughout; pairs in float, sums in double
 
 inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
@@ -47,6 +48,7 @@ struct Settings {
   std::int64_t thermo_interval = 100;  // 0: first and last step only
 
   bool half = true;
+  Lists lists = Lists::automatic;
   int threads = 1;
   int agent_threads = 1;  // of the agent, for this rank
   Precision precision = Precision::whole;

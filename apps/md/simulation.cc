@@ -22,6 +22,7 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
   chosen_later_ = settings_.offload == Offload::automatic;
   if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
   next_mode_ = settings_.offload;
+  settings_.lists = kind_of_lists(settings);
   const std::string refusal = coworker_ ? why_not(settings.offload, settings) : "";
   if (!refusal.empty()) throw BadInput(refusal);
   if (coworker_ && (chosen_later_ || settings_.offload == Offload::list) && !settings.resume_file.empty()) {
@@ -104,6 +105,7 @@ RestartHeader Simulation::restart_header() const {
   header.threads = settings_.threads;
   header.half = settings_.half ? 1 : 0;
   header.mixed = settings_.precision == Precision::mixed ? 1 : 0;
+  header.clusters = settings_.lists == Lists::clusters ? 1 : 0;
   header.cut = settings_.cut;
   header.skin = settings_.skin;
   header.time_step = settings_.time_step;
@@ -143,6 +145,7 @@ void Simulation::resume(const Restart& restart) {
   differs("threads", there.threads, here.threads);
   differs("half lists", there.half, here.half);
   differs("mixed precision", there.mixed, here.mixed);
+  differs("lists of clusters", there.clusters, here.clusters);
   differs("cut-off", there.cut, here.cut);
   differs("skin", there.skin, here.skin);
   differs("time step", there.time_step, here.time_step);
@@ -281,6 +284,9 @@ void Simulation::list_neighbours() {
     keep_positions(atoms_, list_positions_);
     strayed_ = 0;
   }
+  if (settings_.lists == Lists::clusters) {
+    return list_clusters(*bins_, atoms_, settings_.cut + settings_.skin, settings_.threads, kernels_, settings_.precision, list_.clusters);
+  }
   build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_, settings_.precision);
 }
 
@@ -295,22 +301,25 @@ void Simulation::compute_forces() {
 // Overlapping atoms would make forces that no time step can follow: named before the first step.
 void Simulation::check_start() {
   const double closest_allowed = 1e-3 * (settings_.potential == Potential::lj ? settings_.sigma : settings_.cut);
+  const auto check = [&](std::size_t i, std::size_t j) {
+    double squared = 0;
+    for (std::size_t d = 0; d < 3; ++d) {
+      const double apart = atoms_.x[values * i + d] - atoms_.x[values * j + d];
+      squared += apart * apart;
+    }
+    if (squared >= closest_allowed * closest_allowed) return;
+    const std::string other = j < atoms_.own ? "atom " + std::to_string(atoms_.id[j]) : "an atom at the other side of a boundary";
+    throw BadInput("atom " + std::to_string(atoms_.id[i]) + " and " + other + " overlap: they are " +
+                   std::to_string(std::sqrt(squared)) + " apart");
+  };
   for (const NeighbourBlock& block : list_.blocks) {
     for (std::size_t i = block.first; i < block.last; ++i) {
       for (std::uint64_t k = block.begin[i - block.first]; k < block.begin[i - block.first + 1]; ++k) {
-        const auto j = static_cast<std::size_t>(block.neighbours[k]);
-        double squared = 0;
-        for (std::size_t d = 0; d < 3; ++d) {
-          const double apart = atoms_.x[values * i + d] - atoms_.x[values * j + d];
-          squared += apart * apart;
-        }
-        if (squared >= closest_allowed * closest_allowed) continue;
-        const std::string other = j < atoms_.own ? "atom " + std::to_string(atoms_.id[j]) : "an atom at the other side of a boundary";
-        throw BadInput("atom " + std::to_string(atoms_.id[i]) + " and " + other + " overlap: they are " +
-                       std::to_string(std::sqrt(squared)) + " apart");
+        check(i, static_cast<std::size_t>(block.neighbours[k]));
       }
     }
   }
+  list_.clusters.each_pair(check);
 }
 
 }  // namespace md
