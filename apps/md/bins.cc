@@ -172,14 +172,14 @@ Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t o
   return bins;
 }
 
-int Bins::rows_around(std::size_t bin, Rows& rows) const {
+int Bins::rows_around(std::size_t first, std::size_t last, Rows& rows) const {
   int found = 0;
   const auto along_y = static_cast<std::ptrdiff_t>(counts_[0]), along_z = along_y * counts_[1];
   for (int dz = -reach; dz <= reach; ++dz) {
     for (int dy = -reach; dy <= reach; ++dy) {
-      const auto middle = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(bin) + dz * along_z + dy * along_y);
-      const BinRow row{own_first_[middle - reach], own_first_[middle + reach + 1], ghost_first_[middle - reach],
-                    ghost_first_[middle + reach + 1]};
+      const auto middle = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(first) + dz * along_z + dy * along_y);
+      const std::size_t end = middle + (last - first) + reach + 1;
+      const BinRow row{own_first_[middle - reach], own_first_[end], ghost_first_[middle - reach], ghost_first_[end]};
       if (row.first < row.last || row.ghost_first < row.ghost_last) rows[static_cast<std::size_t>(found++)] = row;
     }
   }

@@ -36,15 +36,11 @@ class Bins {
 
   [[nodiscard]] std::size_t count() const { return cells_; }
   [[nodiscard]] std::uint32_t first_of(std::size_t bin) const { return own_first_[bin]; }
-  // The rows around one bin that has own atoms; those without any atom are left out. Returns how many.
-  int rows_around(std::size_t bin, Rows& rows) const;
+  // The rows around bins [first, last] of one row, both of which have own atoms; those without any atom are left out. Returns how many.
+  int rows_around(std::size_t first, std::size_t last, Rows& rows) const;
 
-  // A row of bins along x, all of it: number y + counts[0] * z.
-  [[nodiscard]] std::array<int, 2> row_counts() const { return {counts_[1], counts_[2]}; }
-  [[nodiscard]] BinRow row(std::size_t number) const {
-    const auto along = static_cast<std::size_t>(counts_[0]), first = number * along, last = first + along;
-    return {own_first_[first], own_first_[last], ghost_first_[first], ghost_first_[last]};
-  }
+  // Bins along x, from one end of the grid to the other: a row of them.
+  [[nodiscard]] std::size_t along_x() const { return static_cast<std::size_t>(counts_[0]); }
 
   // By coordinate, as noted. ghost_index: which atom the ghost at a place is.
   [[nodiscard]] const std::array<Array<double>, 3>& noted() const { return own_position_; }

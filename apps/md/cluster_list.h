@@ -1,17 +1,17 @@
-// Lists of clusters: which clusters of four atoms have atoms near one another, and which atoms these are (S. Pall, B. Hess,
-// Comput. Phys. Commun. 184, 2641 (2013)). A pair of clusters is loaded as it lies and computed as a whole; pairs of atoms
-// that a list of pairs would not have are left out by a mask, so both kinds of list have the same pairs.
+// Lists of clusters: who is near any of four atoms that lie close together, and of which (after S. Pall, B. Hess, Comput. Phys.
+// Commun. 184, 2641 (2013); what is on the other side here is single atoms, not clusters). A neighbour's coordinates are
+// loaded once for all four. Which pairs count stands in the list, so that both kinds of list have the same pairs.
 //
-// Clusters are made within a row of bins along x, of its own atoms and of its ghosts, each in the order of x; a row's last one is
-// filled up with copies of its first atom, which never count.
+//   cluster    four atoms of a row of bins, consecutive in the order of x; a row's last one is filled up with copies, which never
+//              count
+//   near       for each neighbour a byte: bit a says that it is one of the cluster's atom a
 //
-//   number    0 ...                                    own            own + ghosts
-//   cluster   | own atoms, row by row of bins          | ghosts, likewise |
+//   begin[c - first]                                     begin[c - first + 1]
+//   | neighbours of any atom of c    | filled up with 0, near nobody |       a multiple of cluster_unit, so of any pack
 //
 // Lists are full: a pair of own atoms stands in both clusters' lists, so every atom's force is written once, by one thread.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "md/bins.h"
@@ -23,27 +23,19 @@ namespace md {
 struct ClusterBlock {
   std::size_t first = 0, last = 0;  // clusters that one thread computes
   Array<std::uint64_t> begin;
-  Array<ClusterPair> pairs;
-};
-
-// Coordinates as the kernels of clusters read them: for each cluster four x, four y, four z.
-struct ClusterCoordinates {
-  Array<double> whole;
-  Array<float> single;
+  Array<std::int32_t> neighbours;
+  Array<std::uint8_t> near;
 };
 
 struct ClusterList {
-  std::size_t own = 0, ghosts = 0;  // clusters
-  Array<std::int32_t> atoms;
-  Array<std::uint8_t> counts;
+  Array<std::int32_t> atoms;   // of the clusters, all of them own atoms
+  Array<std::uint8_t> counts;  // one to four
   std::vector<ClusterBlock> blocks;
+  Array<std::uint32_t> first_of_row;  // the first cluster of each row of bins, and the end
 
-  Array<std::uint32_t> own_first, ghost_first;  // of each row of bins, and the end
-  ClusterCoordinates listed;
-
-  [[nodiscard]] ClusterPairs view(std::size_t block) const {
+  [[nodiscard]] ClusterLists view(std::size_t block) const {
     const ClusterBlock& one = blocks[block];
-    return {one.first, one.last, one.begin.data(), one.pairs.data(), atoms.data(), counts.data()};
+    return {one.first, one.last, one.begin.data(), one.neighbours.data(), one.near.data(), atoms.data(), counts.data()};
   }
   [[nodiscard]] std::size_t bytes() const;
 
@@ -53,10 +45,9 @@ struct ClusterList {
     for (const ClusterBlock& block : blocks) {
       for (std::size_t c = block.first; c < block.last; ++c) {
         for (std::uint64_t n = block.begin[c - block.first]; n < block.begin[c - block.first + 1]; ++n) {
-          for (std::size_t pair = 0; pair < cluster_size * cluster_size; ++pair) {
-            if ((block.pairs[n].counted >> pair & 1) == 0) continue;
-            see(static_cast<std::size_t>(atoms[cluster_size * c + pair / cluster_size]),
-                static_cast<std::size_t>(atoms[cluster_size * block.pairs[n].other + pair % cluster_size]));
+          for (std::size_t a = 0; a < cluster_size; ++a) {
+            if ((block.near[n] >> a & 1) == 0) continue;
+            see(static_cast<std::size_t>(atoms[cluster_size * c + a]), static_cast<std::size_t>(block.neighbours[n]));
           }
         }
       }
@@ -67,12 +58,11 @@ struct ClusterList {
 // What Lists::automatic is for these settings: what was measured as faster. Throws BadInput where there are no clusters.
 Lists kind_of_lists(const Settings& settings);
 
-// Clusters of all atoms, and their neighbours within `cut` of the positions that `bins` noted, which `atoms` has. The same result
-// whatever the instruction set and the threads; in single precision (Precision::mixed) with what build_list says of it.
-void list_clusters(const Bins& bins, const Atoms& atoms, double cut, int threads, const Kernels& kernels, Precision precision,
-                   ClusterList& list);
+// Clusters of all own atoms, in the order that `space` has their x in.
+void make_clusters(const Bins& bins, const double* x, ClusterList& list);
 
-// Takes the positions of `atoms` into `to.single` (Precision::mixed) or `to.whole`.
-void gather_coordinates(const ClusterList& list, const Atoms& atoms, int threads, Precision precision, ClusterCoordinates& to);
+// Their neighbours within the cut-off of `space`. The same result whatever the instruction set and the threads.
+template <class Real>
+void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads, ClusterList& list);
 
 }  // namespace md

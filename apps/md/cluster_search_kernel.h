@@ -1,4 +1,4 @@
-// Which of the sixteen pairs of two clusters lie within the cut-off. Included as lj_kernel.h is.
+// Who lies within the cut-off of any of four atoms, and of which. Included as lj_kernel.h is.
 #pragma once
 
 #include "md/kernels.h"
@@ -6,38 +6,71 @@
 namespace md {
 
 template <class P>
-ClusterPair* find_clusters(const ClusterSpace<typename P::Real>& space, const ClusterRange* ranges, std::size_t count,
-                           std::uint32_t own, ClusterPair* out) {
+struct ClusterSearch {
+  using Real = typename P::Real;
   using V = typename P::V;
-  constexpr int packs = 16 / P::width;
-  constexpr std::uint32_t itself = 0x8421;  // each atom with itself
-  const auto* const from = space.x + 12 * static_cast<std::size_t>(own);
-  V x[packs], y[packs], z[packs];
-  for (int k = 0; k < packs; ++k) {
-    x[k] = P::rows(from, k * P::width);
-    y[k] = P::rows(from + 4, k * P::width);
-    z[k] = P::rows(from + 8, k * P::width);
-  }
-  const V cut_squared = P::same(space.cut_squared);
-  const std::uint32_t rows = (1U << (4 * space.counts[own])) - 1;
-  for (std::size_t r = 0; r < count; ++r) {
-    for (std::uint32_t other = ranges[r].first; other < ranges[r].last; ++other) {
-      const auto* const at = space.x + 12 * static_cast<std::size_t>(other);
-      std::uint32_t near = 0;
-      for (int k = 0; k < packs; ++k) {
-        const V dx = P::sub(P::columns(at, k * P::width), x[k]), dy = P::sub(P::columns(at + 4, k * P::width), y[k]),
-                dz = P::sub(P::columns(at + 8, k * P::width), z[k]);
+  using M = typename P::M;
+  static constexpr int size = static_cast<int>(cluster_size);
+
+  V x[size], y[size], z[size], cut_squared[size];
+  std::int32_t* out;
+  std::uint8_t* near_out;
+
+  // Appends those of [first, last) that are near. `name` maps a place to an atom; without it they are the same.
+  template <bool named>
+  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name, std::uint32_t first,
+                                                    std::uint32_t last) {
+    for (std::uint32_t k = first; k < last; k += P::width) {
+      const V xk = P::load(at.x + k), yk = P::load(at.y + k), zk = P::load(at.z + k);
+      const M counted = last - k >= P::width ? P::all() : P::first(static_cast<int>(last - k));
+      M near[size];
+      for (int a = 0; a < size; ++a) {
+        const V dx = P::sub(xk, x[a]), dy = P::sub(yk, y[a]), dz = P::sub(zk, z[a]);
         const V squared = P::fma(dz, dz, P::fma(dy, dy, P::mul(dx, dx)));
-        near |= P::bits_of(P::less_equal(squared, cut_squared, P::all())) << (k * P::width);
+        near[a] = P::less_equal(squared, cut_squared[a], counted);
       }
-      near &= rows & (0x1111 * ((1U << space.counts[other]) - 1));
-      if (other == own) near &= ~itself;
-      out->other = other;
-      out->counted = near;
-      out += near != 0 ? 1 : 0;
+      const M any = P::either(P::either(near[0], near[1]), P::either(near[2], near[3]));
+      std::int32_t* const before = out;
+      if constexpr (named) {
+        out = P::append_named(out, name + k, any);
+      } else {
+        out = P::append_from(out, static_cast<std::int32_t>(k), any);
+      }
+      P::put_bits(near_out, near, any);
+      near_out += out - before;
     }
   }
-  return out;
+};
+
+template <class P>
+std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const BinRow* rows, int count, const ClusterSought& sought) {
+  ClusterSearch<P> search;
+  search.out = sought.neighbours;
+  search.near_out = sought.near;
+  std::int32_t least = sought.atoms[0], most = least;
+  for (int a = 0; a < ClusterSearch<P>::size; ++a) {
+    const std::int32_t atom = sought.atoms[a];
+    search.x[a] = P::same(space.own.x[atom]);
+    search.y[a] = P::same(space.own.y[atom]);
+    search.z[a] = P::same(space.own.z[atom]);
+    search.cut_squared[a] = P::same(a < sought.count ? space.cut_squared : -1);  // nobody is near a copy
+    least = atom < least ? atom : least;
+    most = atom > most ? atom : most;
+  }
+  for (int r = 0; r < count; ++r) {
+    const BinRow& row = rows[r];
+    const std::int32_t* const before = search.out;
+    search.template append<false>(space.own, nullptr, row.first, row.last);
+    if (static_cast<std::int64_t>(row.first) <= most && least < static_cast<std::int64_t>(row.last)) {  // nobody is near itself
+      for (const std::int32_t* each = before; each < search.out; ++each) {
+        for (int a = 0; a < ClusterSearch<P>::size; ++a) {
+          if (*each == sought.atoms[a]) sought.near[each - sought.neighbours] &= static_cast<std::uint8_t>(~(1U << a));
+        }
+      }
+    }
+    search.template append<true>(space.ghost, space.ghost_index, row.ghost_first, row.ghost_last);
+  }
+  return static_cast<std::size_t>(search.out - sought.neighbours);
 }
 
 }  // namespace md

@@ -33,40 +33,20 @@ struct LennardJones {
 using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double* x, double* f);
 using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
 
-// Clusters of four atoms, and pairs of clusters, as cluster_list.h draws them. `x` of a cluster: four x, four y, four z.
-inline constexpr std::size_t cluster_size = 4;
-struct ClusterPair {
-  std::uint32_t other;    // the cluster beside the list's own
-  std::uint32_t counted;  // bit 4 a + b: atom a of the own cluster with atom b of the other one
-};
-// Lists of the clusters [first, last) of own atoms.
-struct ClusterPairs {
+// Lists of clusters of four atoms [first, last), as cluster_list.h draws them. Their lengths are multiples of `cluster_unit`.
+inline constexpr std::size_t cluster_size = 4, cluster_unit = 16;
+struct ClusterLists {
   std::size_t first, last;
   const std::uint64_t* begin;
-  const ClusterPair* pairs;
+  const std::int32_t* neighbours;
+  const std::uint8_t* near;    // bit a: the neighbour is one of the cluster's atom a
   const std::int32_t* atoms;   // four a cluster
   const std::uint8_t* counts;  // how many of them there are: the rest repeats the first
 };
 
-// Writes f of the clusters' atoms: each pair is computed from both sides.
+// Writes f of the clusters' atoms: each pair is computed from both sides. `x` as in atoms.h.
 template <class Real>
-using LjClusters = PairSums (*)(const LennardJones&, const ClusterPairs&, const Real* x, double* f);
-
-// Clusters among which one's neighbours are looked for: [first, last).
-struct ClusterRange {
-  std::uint32_t first, last;
-};
-template <class Real>
-struct ClusterSpace {
-  const Real* x;
-  const std::uint8_t* counts;
-  Real cut_squared;
-};
-// Writes the pairs of cluster `own` with those in `ranges` of which any two atoms are near, without each atom's own; may write
-// one more, which means nothing. Returns the end.
-template <class Real>
-using FindClusters = ClusterPair* (*)(const ClusterSpace<Real>&, const ClusterRange* ranges, std::size_t count, std::uint32_t own,
-                                      ClusterPair* out);
+using LjClusters = PairSums (*)(const LennardJones&, const ClusterLists&, const Real* x, double* f);
 
 // Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their bins.
 // Sixteen values can be read beyond the last one. In single precision those at the cut-off itself may be found or not: they are a
@@ -97,6 +77,17 @@ struct Found {
 template <class Real>
 using FindNeighbours = Found (*)(const SearchSpace<Real>&, const SearchRange&, std::uint32_t i, std::int32_t* out);
 
+// A cluster, and where its lists go: both written as `neighbours` and `near` are, with up to fifteen entries that mean nothing.
+struct ClusterSought {
+  const std::int32_t* atoms;
+  int count;
+  std::int32_t* neighbours;
+  std::uint8_t* near;
+};
+// Returns how many neighbours: each once, though it be near several of the cluster's atoms.
+template <class Real>
+using FindOfCluster = std::size_t (*)(const SearchSpace<Real>&, const BinRow* rows, int count, const ClusterSought&);
+
 struct Kernels {
   std::string_view name;
   LjDouble lj, lj_with_sums;
@@ -105,8 +96,8 @@ struct Kernels {
   FindNeighbours<float> find_neighbours_single;
   LjClusters<double> lj_clusters, lj_clusters_with_sums;
   LjClusters<float> lj_clusters_mixed, lj_clusters_mixed_with_sums;
-  FindClusters<double> find_clusters;
-  FindClusters<float> find_clusters_single;
+  FindOfCluster<double> find_of_cluster;
+  FindOfCluster<float> find_of_cluster_single;
 };
 
 // What this processor can run, the fastest first; `scalar` always.

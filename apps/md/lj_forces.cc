@@ -5,12 +5,10 @@
 namespace md {
 
 PairSums LjForces::compute(const NeighbourList& list, Halo& /*halo*/, bool with_sums, Atoms& atoms) {
-  const bool clusters = !list.clusters.blocks.empty(), mixed = precision_ == Precision::mixed;
+  const bool clusters = !list.clusters.blocks.empty();
   const std::size_t blocks = clusters ? list.clusters.blocks.size() : list.blocks.size();
   const int threads = static_cast<int>(blocks);
-  if (clusters) {
-    gather_coordinates(list.clusters, atoms, threads, precision_, gathered_);
-  } else if (mixed) {
+  if (precision_ == Precision::mixed) {
     single_.resize(values * atoms.all());
     in_blocks(threads, values * atoms.all(), [&](int, std::size_t first, std::size_t last) {
       for (std::size_t n = first; n < last; ++n) single_[n] = static_cast<float>(atoms.x[n]);
@@ -39,13 +37,13 @@ PairSums LjForces::of_pairs(const PairList& pairs, bool with_sums, Atoms& atoms)
   return kernel(potential_, pairs, atoms.x.data(), atoms.f.data());
 }
 
-PairSums LjForces::of_clusters(const ClusterPairs& pairs, bool with_sums, Atoms& atoms) const {
+PairSums LjForces::of_clusters(const ClusterLists& lists, bool with_sums, Atoms& atoms) const {
   if (precision_ == Precision::mixed) {
     const LjClusters<float> kernel = with_sums ? kernels_.lj_clusters_mixed_with_sums : kernels_.lj_clusters_mixed;
-    return kernel(potential_, pairs, gathered_.single.data(), atoms.f.data());
+    return kernel(potential_, lists, single_.data(), atoms.f.data());
   }
   const LjClusters<double> kernel = with_sums ? kernels_.lj_clusters_with_sums : kernels_.lj_clusters;
-  return kernel(potential_, pairs, gathered_.whole.data(), atoms.f.data());
+  return kernel(potential_, lists, atoms.x.data(), atoms.f.data());
 }
 
 }  // namespace md

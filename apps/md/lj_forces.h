@@ -15,14 +15,13 @@ class LjForces : public Forces {
 
  private:
   PairSums of_pairs(const PairList& pairs, bool with_sums, Atoms& atoms) const;
-  PairSums of_clusters(const ClusterPairs& pairs, bool with_sums, Atoms& atoms) const;
+  PairSums of_clusters(const ClusterLists& lists, bool with_sums, Atoms& atoms) const;
 
   LennardJones potential_;
   double mass_;
   Precision precision_;
   const Kernels& kernels_;
   Array<float> single_;  // positions, where the pairs are computed in single precision
-  ClusterCoordinates gathered_;  // positions, where lists are of clusters
 };
 
 }  // namespace md

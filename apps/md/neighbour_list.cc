@@ -14,9 +14,21 @@ Coordinates<Real> coordinates(const std::array<Array<Real>, 3>& by_axis) {
   return {by_axis[0].data(), by_axis[1].data(), by_axis[2].data()};
 }
 
+template <class Real>
+SearchSpace<Real> space_of(const Bins& bins, const std::array<Array<Real>, 3>& own, const std::array<Array<Real>, 3>& ghost, double cut) {
+  return {coordinates(own), coordinates(ghost), bins.ghost_index().data(), cut * cut};
+}
+
 void round_to_single(const Array<double>& from, Array<float>& to) {
   to.resize(from.size());
   for (std::size_t n = 0; n < from.size(); ++n) to[n] = static_cast<float>(from[n]);
+}
+
+void round_to_single(const Bins& bins, NeighbourList& list) {
+  for (std::size_t d = 0; d < 3; ++d) {
+    round_to_single(bins.noted()[d], list.own_single[d]);
+    round_to_single(bins.noted_ghost()[d], list.ghost_single[d]);
+  }
 }
 
 template <class Real>
@@ -30,7 +42,7 @@ void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbour
     const std::size_t first = std::max<std::size_t>(bins.first_of(bin), block.first);
     const std::size_t last = std::min<std::size_t>(bins.first_of(bin + 1), block.last);
     if (first >= last) continue;
-    const int count = bins.rows_around(bin, rows);
+    const int count = bins.rows_around(bin, bin, rows);
     std::size_t most = spare;
     for (int r = 0; r < count; ++r) {
       const BinRow& row = rows[static_cast<std::size_t>(r)];
@@ -62,10 +74,7 @@ std::size_t NeighbourList::bytes() const {
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,
                 Precision precision) {
   const bool single = precision == Precision::mixed;
-  for (std::size_t d = 0; single && d < 3; ++d) {
-    round_to_single(bins.noted()[d], list.own_single[d]);
-    round_to_single(bins.noted_ghost()[d], list.ghost_single[d]);
-  }
+  if (single) round_to_single(bins, list);
   list.blocks.resize(static_cast<std::size_t>(threads));
   in_blocks(threads, own, [&](int block, std::size_t first, std::size_t last) {
     NeighbourBlock& one = list.blocks[static_cast<std::size_t>(block)];
@@ -73,13 +82,19 @@ void build_list(const Bins& bins, std::size_t own, double cut, bool half, int th
     one.first = first;
     one.last = last;
     one.neighbours.resize(0);
-    const std::int32_t* const ghosts = bins.ghost_index().data();
-    if (single) {
-      build_block<float>(bins, {coordinates(list.own_single), coordinates(list.ghost_single), ghosts, cut * cut}, kernels.find_neighbours_single, half, one);
-    } else {
-      build_block<double>(bins, {coordinates(bins.noted()), coordinates(bins.noted_ghost()), ghosts, cut * cut}, kernels.find_neighbours, half, one);
-    }
+    if (single) build_block<float>(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_neighbours_single, half, one);
+    else build_block<double>(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_neighbours, half, one);
   });
+}
+
+void build_clusters(const Bins& bins, double cut, int threads, const Kernels& kernels, NeighbourList& list, Precision precision) {
+  make_clusters(bins, bins.noted()[0].data(), list.clusters);
+  if (precision == Precision::mixed) {
+    round_to_single(bins, list);
+    list_clusters(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_of_cluster_single, threads, list.clusters);
+  } else {
+    list_clusters(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_of_cluster, threads, list.clusters);
+  }
 }
 
 }  // namespace md

@@ -46,4 +46,7 @@ struct NeighbourList {
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,
                 Precision precision = Precision::whole);
 
+// The same pairs as lists of clusters, all full: `list.clusters`.
+void build_clusters(const Bins& bins, double cut, int threads, const Kernels& kernels, NeighbourList& list, Precision precision);
+
 }  // namespace md

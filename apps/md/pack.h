@@ -42,6 +42,17 @@ struct Pack {
       at[2] -= all_c[k];
     }
   }
+  // For each number that the mask `any` has, one after the other: which of the four masks have it, as bits of a byte. May write
+  // rubbish after them, `width` bytes in all.
+  template <class M>
+  static void put_bits(std::uint8_t* out, const M* masks, M any) {
+    std::uint32_t left = P::bits_of(any);
+    const std::uint32_t bits[4] = {P::bits_of(masks[0]), P::bits_of(masks[1]), P::bits_of(masks[2]), P::bits_of(masks[3])};
+    for (; left != 0; left &= left - 1) {
+      const int k = __builtin_ctz(left);
+      *out++ = static_cast<std::uint8_t>((bits[0] >> k & 1) | (bits[1] >> k & 1) << 1 | (bits[2] >> k & 1) << 2 | (bits[3] >> k & 1) << 3);
+    }
+  }
   // Adds the sums over each pack to the three values at f.
   template <class V>
   static void add_sums(double* f, V a, V b, V c) {

@@ -34,12 +34,13 @@ struct PackAvx2 : Pack<PackAvx2> {
   }
   static M less(V a, V b, M counted) { return _mm256_and_pd(counted, _mm256_cmp_pd(a, b, _CMP_LT_OQ)); }
   static M less_equal(V a, V b, M counted) { return _mm256_and_pd(counted, _mm256_cmp_pd(a, b, _CMP_LE_OQ)); }
+  static M either(M a, M b) { return _mm256_or_pd(a, b); }
   static V where(M mask, V a) { return _mm256_and_pd(mask, a); }
-  static V rows(const double* four, int pair) { return _mm256_broadcast_sd(four + pair / 4); }
-  static V columns(const double* four, int) { return _mm256_load_pd(four); }
-  static M from_bits(std::uint32_t bits) {
-    const __m256i each = _mm256_set_epi64x(8, 4, 2, 1);
-    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), each), each));
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    std::int32_t four;
+    std::memcpy(&four, bytes, sizeof four);
+    const __m256i wanted = _mm256_set1_epi64x(std::int64_t{1} << bit);
+    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four)), wanted), wanted));
   }
   static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_pd(mask)); }
   static double sum(V a) {
@@ -103,14 +104,12 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
   }
   static M less(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
   static M less_equal(V a, V b, M counted) { return _mm256_and_ps(counted, _mm256_cmp_ps(a, b, _CMP_LE_OQ)); }
+  static M either(M a, M b) { return _mm256_or_ps(a, b); }
   static V where(M mask, V a) { return _mm256_and_ps(mask, a); }
-  static V rows(const float* four, int pair) {
-    return _mm256_insertf128_ps(_mm256_broadcast_ss(four + pair / 4), _mm_broadcast_ss(four + pair / 4 + 1), 1);
-  }
-  static V columns(const float* four, int) { return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four)); }
-  static M from_bits(std::uint32_t bits) {
-    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each), each));
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    const __m256i all_bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+    const __m256i wanted = _mm256_set1_epi32(1 << bit);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all_bytes, wanted), wanted));
   }
   static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_ps(mask)); }
   static double sum(V a) {

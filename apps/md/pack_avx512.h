@@ -21,13 +21,12 @@ struct PackAvx512 : Pack<PackAvx512> {
   static M first(int count) { return static_cast<M>((1U << count) - 1); }
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LT_OQ); }
   static M less_equal(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LE_OQ); }
+  static M either(M a, M b) { return static_cast<M>(a | b); }
   static V where(M mask, V a) { return _mm512_maskz_mov_pd(mask, a); }
-  static V rows(const double* four, int pair) {
-    const __m256d one = _mm256_broadcast_sd(four + pair / 4), next = _mm256_broadcast_sd(four + pair / 4 + 1);
-    return _mm512_maskz_insertf64x4(all(), _mm512_castpd256_pd512(one), next, 1);
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    const __m256i all_bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+    return _mm256_test_epi32_mask(all_bytes, _mm256_set1_epi32(1 << bit));
   }
-  static V columns(const double* four, int) { return _mm512_maskz_broadcast_f64x4(all(), _mm256_load_pd(four)); }
-  static M from_bits(std::uint32_t bits) { return static_cast<M>(bits); }
   static std::uint32_t bits_of(M mask) { return mask; }
   static double sum(V a) {
     const __m256d four = _mm256_add_pd(lower(a), upper(a));
@@ -123,13 +122,12 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static M first(int count) { return static_cast<M>((1U << count) - 1); }
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LT_OQ); }
   static M less_equal(V a, V b, M counted) { return _mm512_mask_cmp_ps_mask(counted, a, b, _CMP_LE_OQ); }
+  static M either(M a, M b) { return static_cast<M>(a | b); }
   static V where(M mask, V a) { return _mm512_maskz_mov_ps(mask, a); }
-  static V rows(const float* four, int) {
-    const __m512i each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_maskz_permutexvar_ps(all(), each, _mm512_castps128_ps512(_mm_load_ps(four)));
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    const __m512i all_bytes = _mm512_maskz_cvtepu8_epi32(all(), _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    return _mm512_test_epi32_mask(all_bytes, _mm512_set1_epi32(1 << bit));
   }
-  static V columns(const float* four, int) { return _mm512_maskz_broadcast_f32x4(all(), _mm_load_ps(four)); }
-  static M from_bits(std::uint32_t bits) { return static_cast<M>(bits); }
   static std::uint32_t bits_of(M mask) { return mask; }
   static double sum(V a) { return PackAvx512::sum(_mm512_add_pd(low_doubles(a), high_doubles(a))); }
 
@@ -163,6 +161,12 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static std::int32_t* append(std::int32_t* out, __m512i numbers, M mask) {
     _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(mask, numbers));
     return out + __builtin_popcount(mask);
+  }
+  static void put_bits(std::uint8_t* out, const M* masks, M any) {
+    __m512i bits = _mm512_maskz_set1_epi32(masks[0], 1);
+    for (int k = 1; k < 4; ++k) bits = _mm512_mask_or_epi32(bits, masks[k], bits, _mm512_set1_epi32(1 << k));
+    bits = _mm512_maskz_compress_epi32(any, bits);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_maskz_cvtepi32_epi8(all(), bits));
   }
   static __m512d low_doubles(V v) {
     const __m256 half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);

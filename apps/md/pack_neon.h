@@ -23,12 +23,11 @@ struct PackNeon : Pack<PackNeon> {
   }
   static M less(V a, V b, M counted) { return vandq_u64(counted, vcltq_f64(a, b)); }
   static M less_equal(V a, V b, M counted) { return vandq_u64(counted, vcleq_f64(a, b)); }
+  static M either(M a, M b) { return vorrq_u64(a, b); }
   static V where(M mask, V a) { return vreinterpretq_f64_u64(vandq_u64(mask, vreinterpretq_u64_f64(a))); }
-  static V rows(const double* four, int pair) { return vdupq_n_f64(four[pair / 4]); }
-  static V columns(const double* four, int pair) { return vld1q_f64(four + pair % 4); }
-  static M from_bits(std::uint32_t bits) {
-    const uint64x2_t each = vcombine_u64(vcreate_u64(1), vcreate_u64(2));
-    return vtstq_u64(vdupq_n_u64(bits), each);
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    const auto lane = [bit](std::uint8_t byte) { return vcreate_u64((byte >> bit & 1) != 0 ? ~0ULL : 0); };
+    return vcombine_u64(lane(bytes[0]), lane(bytes[1]));
   }
   static std::uint32_t bits_of(M mask) {
     return static_cast<std::uint32_t>((vgetq_lane_u64(mask, 0) & 1) | (vgetq_lane_u64(mask, 1) & 2));
@@ -81,12 +80,11 @@ struct PackNeonFloat : Pack<PackNeonFloat> {
   }
   static M less(V a, V b, M counted) { return vandq_u32(counted, vcltq_f32(a, b)); }
   static M less_equal(V a, V b, M counted) { return vandq_u32(counted, vcleq_f32(a, b)); }
+  static M either(M a, M b) { return vorrq_u32(a, b); }
   static V where(M mask, V a) { return vreinterpretq_f32_u32(vandq_u32(mask, vreinterpretq_u32_f32(a))); }
-  static V rows(const float* four, int pair) { return vdupq_n_f32(four[pair / 4]); }
-  static V columns(const float* four, int) { return vld1q_f32(four); }
-  static M from_bits(std::uint32_t bits) {
-    const std::uint32_t each[4] = {1, 2, 4, 8};
-    return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(each));
+  static M with_bit(const std::uint8_t* bytes, int bit) {
+    const std::uint32_t each[4] = {bytes[0], bytes[1], bytes[2], bytes[3]};
+    return vtstq_u32(vld1q_u32(each), vdupq_n_u32(1U << bit));
   }
   static std::uint32_t bits_of(M mask) {
     const std::uint32_t each[4] = {1, 2, 4, 8};

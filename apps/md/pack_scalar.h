@@ -21,15 +21,13 @@ struct PackScalar : Pack<PackScalar<R>> {
   static M first(int count) { return count > 0; }
   static M less(V a, V b, M counted) { return counted && a < b; }
   static M less_equal(V a, V b, M counted) { return counted && a <= b; }
+  static M either(M a, M b) { return a || b; }
   static V where(M mask, V a) { return mask ? a : 0; }  // 0 elsewhere
   static double sum(V a) { return a; }
 
-  // Of the sixteen pairs of two clusters of four atoms, the `width` from number `pair` on: pair 4 a + b is that of atom a of the
-  // one with atom b of the other. What the one's atoms have, what the other's have; which pairs count, and that as bits again.
-  static V rows(const Real* four, int pair) { return four[pair / 4]; }
-  static V columns(const Real* four, int pair) { return four[pair % 4]; }
-  static M from_bits(std::uint32_t bits) { return (bits & 1) != 0; }
+  // The mask as bits; which of `width` bytes have a bit set.
   static std::uint32_t bits_of(M mask) { return mask ? 1 : 0; }
+  static M with_bit(const std::uint8_t* bytes, int bit) { return (*bytes >> bit & 1) != 0; }
 
   // Atoms of four values each, by index; all `width` indices are valid atoms.
   static void load_xyz(const Real* x, const std::int32_t* index, V& a, V& b, V& c) {

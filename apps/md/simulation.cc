@@ -285,7 +285,7 @@ void Simulation::list_neighbours() {
     strayed_ = 0;
   }
   if (settings_.lists == Lists::clusters) {
-    return list_clusters(*bins_, atoms_, settings_.cut + settings_.skin, settings_.threads, kernels_, settings_.precision, list_.clusters);
+    return build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_, settings_.precision);
   }
   build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_, settings_.precision);
 }
