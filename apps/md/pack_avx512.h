@@ -101,6 +101,12 @@ struct PackAvx512 : Pack<PackAvx512> {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_maskz_compress_epi32(mask, numbers));
     return out + __builtin_popcount(mask);
   }
+  static void put_bits(std::uint8_t* out, const M* masks, M any) {
+    __m256i bits = _mm256_maskz_set1_epi32(masks[0], 1);
+    for (int k = 1; k < 4; ++k) bits = _mm256_mask_or_epi32(bits, masks[k], bits, _mm256_set1_epi32(1 << k));
+    bits = _mm256_maskz_compress_epi32(any, bits);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out), _mm256_maskz_cvtepi32_epi8(all(), bits));
+  }
 };
 
 struct PackAvx512Float : Pack<PackAvx512Float> {
