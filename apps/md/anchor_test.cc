@@ -58,6 +58,20 @@ TEST(Anchor, SeveralThreads) {
   EXPECT_EQ(rows_of(settings), published);
 }
 
+TEST(Anchor, ListsOfClusters) {
+  std::size_t count = 0;
+  const Kernels* const* available = available_kernels(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    for (const int threads : {1, 3}) {
+      Settings settings = small_box();
+      settings.lists = Lists::clusters;
+      settings.kernels = available[k]->name;
+      settings.threads = threads;
+      EXPECT_EQ(rows_of(settings), published) << settings.kernels << " " << threads;
+    }
+  }
+}
+
 // What lists built at every step give: nothing is missed. The interval of 20 misses pairs at the edge of the cut-off, which
 // shows from the fifth digit on.
 const Thermo exact_at_1000{6.983291e-01, -5.667165e+00, 7.655325e-01, 0};
@@ -112,9 +126,10 @@ TEST(Anchor, ASingleCellIsItsOwnNeighbourManyTimes) {
   EXPECT_NEAR(simulation.thermo().energy, -6.773368, 1e-6);  // a lattice is a lattice
 }
 
-double drift_of(Precision precision) {
+double drift_of(Precision precision, Lists lists) {
   Settings settings = small_box();
   settings.precision = precision;
+  settings.lists = lists;
   OneRank ranks;
   Simulation simulation(settings, ranks);
   simulation.start();
@@ -127,7 +142,8 @@ double drift_of(Precision precision) {
 
 // The potential's step at its cut-off makes energy drift whatever the precision.
 TEST(Anchor, MixedPrecisionDriftsNoFurtherThanTwiceAsFar) {
-  EXPECT_LT(std::abs(drift_of(Precision::mixed)), 2 * std::abs(drift_of(Precision::whole)));
+  const double whole = std::abs(drift_of(Precision::whole, Lists::pairs));
+  for (const Lists lists : {Lists::pairs, Lists::clusters}) EXPECT_LT(std::abs(drift_of(Precision::mixed, lists)), 2 * whole);
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ struct ClusterList {
   void each_pair(const See& see) const {
     for (const ClusterBlock& block : blocks) {
       for (std::size_t c = block.first; c < block.last; ++c) {
-        for (std::uint64_t n = block.begin[c - block.first]; n < block.begin[c - block.first + 1]; ++n) {
-          for (std::size_t a = 0; a < cluster_size; ++a) {
+        for (std::size_t a = 0; a < cluster_size; ++a) {
+          for (std::uint64_t n = block.begin[c - block.first]; n < block.begin[c - block.first + 1]; ++n) {
             if ((block.near[n] >> a & 1) == 0) continue;
             see(static_cast<std::size_t>(atoms[cluster_size * c + a]), static_cast<std::size_t>(block.neighbours[n]));
           }

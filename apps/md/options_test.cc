@@ -24,7 +24,15 @@ TEST(Options, GoOverTheInputFileWhereverItStands) {
   EXPECT_EQ(settings.temperature, 1.44);
 }
 
+TEST(Options, ChooseTheKindOfLists) {
+  EXPECT_EQ(read({}).settings.lists, Lists::automatic);
+  EXPECT_EQ(read({"--lists", "pairs"}).settings.lists, Lists::pairs);
+  EXPECT_EQ(read({"--lists", "clusters"}).settings.lists, Lists::clusters);
+  EXPECT_EQ(read({"--lists", "clusters", "--lists", "auto"}).settings.lists, Lists::automatic);
+}
+
 TEST(Options, WrongOnesAreNamed) {
+  EXPECT_EQ(refusal_of([] { read({"--lists", "cluster"}); }), "--lists cluster: expected auto, pairs or clusters");
   EXPECT_EQ(refusal_of([] { read({"--skinn", "1"}); }), "unknown option --skinn; --help lists them");
   EXPECT_EQ(refusal_of([] { read({"-n"}); }), "-n: its value is missing");
   EXPECT_EQ(refusal_of([] { read({"-n", "x"}); }), "-n x: expected a whole number from 0 to 1000000000");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "md/simulation.h"
 #include "md/temporary_file.h"
 
@@ -23,9 +25,13 @@ std::vector<double> bits_of(Simulation& simulation) {
 }
 
 TEST(Restart, GoesOnToTheSameBitsFromAnyStep) {
-  for (const Trigger trigger : {Trigger::interval, Trigger::displacement}) {
+  for (const auto& [trigger, lists, precision] :
+       {std::tuple{Trigger::interval, Lists::pairs, Precision::whole}, {Trigger::displacement, Lists::pairs, Precision::whole},
+        {Trigger::interval, Lists::clusters, Precision::whole}, {Trigger::displacement, Lists::clusters, Precision::mixed}}) {
     for (const int stop : {20, 33}) {
       Settings settings = box();
+      settings.lists = lists;
+      settings.precision = precision;
       settings.trigger = trigger;
       settings.interval = trigger == Trigger::interval ? 20 : 1;
       const TemporaryFile file;
@@ -59,6 +65,22 @@ TEST(Restart, AnotherRunIsRefused) {
   settings.skin = 0.3;
   settings.kernels = "scalar";
   EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with the kernels"), std::string::npos);
+}
+
+TEST(Restart, AnotherKindOfListIsRefused) {
+  OneRank ranks;
+  for (const Lists lists : {Lists::pairs, Lists::clusters}) {
+    const TemporaryFile file;
+    Settings settings = box();
+    settings.lists = lists;
+    Simulation run(settings, ranks);
+    run.start();
+    run.save(file.path());
+    settings.resume_file = file.path();
+    EXPECT_EQ(refusal_of([&] { Simulation(settings, ranks); }), "");
+    settings.lists = lists == Lists::pairs ? Lists::clusters : Lists::pairs;
+    EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with lists of clusters "), std::string::npos);
+  }
 }
 
 TEST(Restart, ADamagedFileIsRefused) {

@@ -20,6 +20,7 @@ namespace {
 
 std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ranks) {
   if (settings.offload == Offload::none) return nullptr;
+  static_cast<void>(kind_of_lists(settings));  // what an agent cannot work with is refused before one is looked for
   const OffloadShape shape = Simulation::shape_of(settings);
   if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count(), shape);
   // What an agent cannot do, or one that is not there, is a reason to do without.

@@ -58,9 +58,17 @@ def on_ranks(count: int) -> tuple[str, ...]:
     return (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(count))
 
 
+def test_lists_of_clusters_give_the_same_figures():
+    found = rows("-s", "10", "-n", "1000", "--lists", "clusters", "-t", "2")
+    for step, *figures in PUBLISHED:
+        assert found[step] == figures
+
+
+@pytest.mark.parametrize("lists", ["pairs", "clusters"])
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int):
-    found = rows("-s", "10", "-n", "300", launcher=on_ranks(ranks))
+def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int, lists: str):
+    words = ("-s", "10", "-n", "300", "--lists", lists)
+    found = rows(*words, launcher=on_ranks(ranks))
     if len(found) != 4:
         pytest.skip("built without MPI")
     assert found == rows("-s", "10", "-n", "300")
@@ -162,6 +170,7 @@ def test_what_is_wrong_is_named(tmp_path: Path):
     short.write_text("a\n\nlj\nnone\n")
     assert f"{short}:5: the force style is missing" in refusal("-i", str(short))
     assert "cannot be read" in refusal("-p", "eam", "--potential_file", str(tmp_path / "none.eam"))
+    assert "--offload takes --lists pairs" in refusal("-s", "4", "--lists", "clusters", "--offload", "force")
     assert "the time step is too large" in refusal("-s", "6", "--dt", "0.3", "-n", "200")
 
 
