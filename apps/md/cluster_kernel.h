@@ -2,7 +2,7 @@
 // Included as lj_kernel.h is.
 #pragma once
 
-#include "md/kernels.h"
+#include "md/lj_formula.h"
 
 namespace md {
 
@@ -12,10 +12,13 @@ struct LjClusterLoop {
   using V = typename P::V;
   static constexpr int size = static_cast<int>(cluster_size);
 
-  V cut_squared, twelve, six;  // 48 epsilon sigma^12, 24 epsilon sigma^6
+  LjFormula<P> formula;
   const Real* x;
-  double energy, virial;
+  double* f;
+  PairSums sums;
   V xi[size], yi[size], zi[size], fx[size], fy[size], fz[size], e, w;
+
+  LjClusterLoop(const LennardJones& potential, const Real* positions, double* forces) : formula(potential), x(positions), f(forces) {}
 
   inline __attribute__((always_inline)) void pairs(const std::int32_t* neighbours, const std::uint8_t* near_whom) {
     V xj, yj, zj;
@@ -23,23 +26,16 @@ struct LjClusterLoop {
     for (int a = 0; a < size; ++a) {
       const V dx = P::sub(xi[a], xj), dy = P::sub(yi[a], yj), dz = P::sub(zi[a], zj);
       const V squared = P::fma(dz, dz, P::fma(dy, dy, P::mul(dx, dx)));
-      const auto near = P::less(squared, cut_squared, P::with_bit(near_whom, a));
-      const V inverse = P::inverse(squared);
-      const V inverse6 = P::mul(P::mul(inverse, inverse), inverse);
-      const V force = P::where(near, P::mul(P::mul(inverse6, P::fms(twelve, inverse6, six)), inverse));
+      // Half of what a pair has: it comes from both sides.
+      const V force = formula.template force<with_sums>(squared, P::with_bit(near_whom, a), 0.5, e, w);
       fx[a] = P::fma(dx, force, fx[a]);
       fy[a] = P::fma(dy, force, fy[a]);
       fz[a] = P::fma(dz, force, fz[a]);
-      if constexpr (with_sums) {  // half of what a pair has: it comes from both sides
-        const V half = P::same(0.5), twelfth = P::mul(twelve, P::same(1.0 / 12)), sixth = P::mul(six, P::same(1.0 / 6));
-        e = P::fma(half, P::where(near, P::mul(inverse6, P::fms(twelfth, inverse6, sixth))), e);
-        w = P::fma(half, P::where(near, P::mul(squared, force)), w);
-      }
     }
   }
 
   // Inlined for the reason that LjLoop::run is.
-  inline __attribute__((always_inline)) void run(const ClusterLists& list, double* f) {
+  inline __attribute__((always_inline)) PairSums run(const ClusterLists& list) {
     for (std::size_t c = list.first; c < list.last; ++c) {
       const std::int32_t* atoms = list.atoms + cluster_size * c;
       for (int a = 0; a < size; ++a) {
@@ -59,27 +55,17 @@ struct LjClusterLoop {
         P::add_sums(to, fx[a], fy[a], fz[a]);
       }
       if constexpr (with_sums) {
-        energy += P::sum(e);
-        virial += P::sum(w);
+        sums.energy += P::sum(e);
+        sums.virial += P::sum(w);
       }
     }
+    return sums;
   }
 };
 
 template <class P, bool with_sums>
 PairSums lj_clusters(const LennardJones& potential, const ClusterLists& list, const typename P::Real* x, double* f) {
-  const double s2 = potential.sigma * potential.sigma, s6 = s2 * s2 * s2;
-  LjClusterLoop<P, with_sums> loop;
-  loop.cut_squared = P::same(potential.cut * potential.cut);
-  loop.twelve = P::same(48 * potential.epsilon * s6 * s6);
-  loop.six = P::same(24 * potential.epsilon * s6);
-  loop.x = x;
-  loop.energy = loop.virial = 0;
-  loop.run(list, f);
-  PairSums sums;
-  sums.energy = loop.energy;
-  sums.virial = loop.virial;
-  return sums;
+  return LjClusterLoop<P, with_sums>(potential, x, f).run(list);
 }
 
 }  // namespace md
