@@ -27,7 +27,7 @@ void reorder(Array<T>& array, const Array<std::uint32_t>& target, Array<double>&
   for (std::size_t i = 0; i < n; ++i) {
     for (std::size_t d = 0; d < width; ++d) moved[width * target[i] + d] = array[width * i + d];
   }
-  std::memcpy(array.data(), moved, n * width * sizeof(T));
+  if (n > 0) std::memcpy(array.data(), moved, n * width * sizeof(T));
 }
 
 }  // namespace
