@@ -67,8 +67,8 @@ Lists kind_of_lists(const Settings& settings) {
     throw BadInput("--lists clusters: an agent works with lists of pairs; --offload takes --lists pairs");
   }
   if (settings.lists != Lists::automatic) return settings.lists;
-  const bool clusters = settings.precision == Precision::mixed && settings.potential == Potential::lj;
-  return clusters ? Lists::clusters : Lists::pairs;  // no agent computes in mixed precision
+  const bool faster = settings.precision == Precision::mixed && settings.potential == Potential::lj;
+  return faster && settings.offload == Offload::none ? Lists::clusters : Lists::pairs;
 }
 
 void make_clusters(const Bins& bins, const double* x, ClusterList& list) {

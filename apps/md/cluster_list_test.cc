@@ -203,6 +203,9 @@ TEST(KindOfLists, IsTheFasterOneUnlessSaid) {
   EXPECT_EQ(kind_of_lists(settings), Lists::pairs);
   settings.precision = Precision::mixed;
   EXPECT_EQ(kind_of_lists(settings), Lists::clusters);
+  settings.offload = Offload::list;
+  EXPECT_EQ(kind_of_lists(settings), Lists::pairs);
+  settings.offload = Offload::none;
   settings.lists = Lists::pairs;
   EXPECT_EQ(kind_of_lists(settings), Lists::pairs);
   OneRank ranks;
