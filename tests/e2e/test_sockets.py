@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,34 @@ def fetch(command: list[str], env: dict[str, str] | None = None) -> subprocess.C
 
 def curl(address: str, path: str) -> list[str]:
     return ["curl", "--silent", "--show-error", "--fail", "--max-time", "20", f"http://{address}:8000/{path}"]
+
+
+ECHO_SERVER = """
+import socket, sys, threading
+def echo(connection):
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=echo, args=(connection,), daemon=True).start()
+"""
+
+
+@contextmanager
+def echo_server(pair: NetworkPair, port: str) -> Iterator[None]:
+    """The kernel's, at ``port`` in the other network namespace."""
+    server = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, port), stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"listening\n"
+        yield
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", AGENT_ADDRESS])
@@ -268,31 +297,10 @@ print("done")
 
 
 def test_epoll_and_its_kin(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7101"), stdout=subprocess.PIPE)
-    try:
-        assert peer.stdout is not None
-        assert peer.stdout.readline() == b"listening\n"
+    with echo_server(pair, "7101"):
         command = pair.near_command(sys.executable, "-c", EPOLL_AND_KIN, KERNEL_ADDRESS, "7101")
         done = fetch(command, environment(tmp_path))
         assert (done.stdout, done.stderr) == (b"done\n", b"")
-    finally:
-        peer.kill()
-        peer.wait()
-
-
-ECHO_SERVER = """
-import socket, sys, threading
-def echo(connection):
-    while data := connection.recv(65536):
-        connection.sendall(data)
-    connection.close()
-listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
-print("listening", flush=True)
-while True:
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    threading.Thread(target=echo, args=(connection,), daemon=True).start()
-"""
 
 
 EVERY_KIND = """
@@ -382,16 +390,10 @@ print("done")
 
 
 def test_messages_and_splices(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7103"), stdout=subprocess.PIPE)
-    try:
-        assert peer.stdout is not None
-        assert peer.stdout.readline() == b"listening\n"
+    with echo_server(pair, "7103"):
         command = pair.near_command(sys.executable, "-c", KIN_OF_TRANSFER, KERNEL_ADDRESS, "7103")
         done = fetch(command, environment(tmp_path))
         assert (done.stdout, done.stderr) == (b"done\n", b"")
-    finally:
-        peer.kill()
-        peer.wait()
 
 
 def test_connections_are_listed(tmp_path: Path, pair: NetworkPair) -> None:
@@ -463,26 +465,21 @@ except OSError as error:
 
 
 def test_options_hold_after_connecting(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7106"), stdout=subprocess.PIPE)
-    assert peer.stdout is not None
-    assert peer.stdout.readline() == b"listening\n"
-    program = subprocess.Popen(
-        pair.near_command(sys.executable, "-c", OPTIONS, KERNEL_ADDRESS, "7106"),
-        env=environment(tmp_path),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    command = pair.near_command(sys.executable, "-c", OPTIONS, KERNEL_ADDRESS, "7106")
     lost = ["ip", "route", "{}", "blackhole", AGENT_ADDRESS]
-    try:
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"ready\n"
-        subprocess.run(pair.far_command(*[word.format("add") for word in lost]), check=True)
-        assert program.communicate(b"go\n", timeout=20)[0] == b"ETIMEDOUT\n"
-    finally:
-        subprocess.run(pair.far_command(*[word.format("del") for word in lost]), check=False, stderr=subprocess.DEVNULL)
-        for each in (peer, program):
-            each.kill()
-            each.wait()
+    with (
+        echo_server(pair, "7106"),
+        subprocess.Popen(command, env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program,
+    ):
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"ready\n"
+            subprocess.run(pair.far_command(*[word.format("add") for word in lost]), check=True)
+            assert program.communicate(b"go\n", timeout=20)[0] == b"ETIMEDOUT\n"
+        finally:
+            removal = pair.far_command(*[word.format("del") for word in lost])
+            subprocess.run(removal, check=False, stderr=subprocess.DEVNULL)
+            program.kill()
 
 
 # Each call that waits, interrupted once: what it returned, or its errno.
@@ -526,27 +523,22 @@ print("done", flush=True)
 
 
 def test_signals_interrupt_what_waits(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    peer = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, "7105"), stdout=subprocess.PIPE)
-    assert peer.stdout is not None
-    assert peer.stdout.readline() == b"listening\n"
-    program = subprocess.Popen(
-        pair.near_command(sys.executable, "-c", INTERRUPTED, KERNEL_ADDRESS, "7105"),
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-    )
+    command = pair.near_command(sys.executable, "-c", INTERRUPTED, KERNEL_ADDRESS, "7105")
     said = []
-    try:
-        assert program.stdout is not None
-        for line in program.stdout:
-            if line == b"connect\n":
-                hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7104), 5)"
-                fetch(pair.far_command(sys.executable, "-c", hello))
-            else:
-                said.append(line.decode().strip())
-    finally:
-        for each in (peer, program):
-            each.kill()
-            each.wait()
+    with (
+        echo_server(pair, "7105"),
+        subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE) as program,
+    ):
+        try:
+            assert program.stdout is not None
+            for line in program.stdout:
+                if line == b"connect\n":
+                    hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7104), 5)"
+                    fetch(pair.far_command(sys.executable, "-c", hello))
+                else:
+                    said.append(line.decode().strip())
+        finally:
+            program.kill()
     assert said == ["recv False EINTR", "accept False EINTR", "recv True goes on", "accept True goes on",
                     "recv with a limit EINTR", "done"]  # fmt: skip
 
