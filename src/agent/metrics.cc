@@ -328,6 +328,9 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.counter("tcp_repairs_total", repairs, stack.repairs, {{"told_by", "acknowledgements"}});
   families.counter("tcp_repairs_total", repairs, stack.tail_probes, {{"told_by", "tail_probe"}});
   families.counter("tcp_repairs_total", repairs, stack.timeouts, {{"told_by", "timeout"}});
+  const std::string marks = "Congestion that routers have marked: segments that came with a mark, and acknowledgements that echo marks of what was sent.";
+  families.counter("tcp_congestion_marks_total", marks, stack.marked_in, {{"seen_on", "segments"}});
+  families.counter("tcp_congestion_marks_total", marks, stack.echoes_in, {{"seen_on", "acknowledgements"}});
   families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
   families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
   families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.", service.programs_ended);

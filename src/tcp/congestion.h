@@ -24,7 +24,7 @@ struct CubicState {
 
 struct DctcpState {
   std::uint32_t acknowledged, marked;  // bytes of this round trip
-  TimeNs round_until;
+  TimeNs round_began;
   float share;  // of bytes that were marked, smoothed: alpha
 };
 

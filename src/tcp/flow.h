@@ -48,6 +48,7 @@ struct FlowSlow {
   Sequence tail_end{};              // of the tail probe: what was sent until then
   std::uint32_t tail_ms = 0;        // when it left, in the clock of timestamps
   std::uint32_t tail_flight = 0;    // bytes in flight then
+  Sequence slowed_down_until{};     // what was on its way when the window shrank last
   FlowError error = FlowError::none;
 };
 
@@ -75,6 +76,8 @@ struct Flow {
   bool resend_now : 1 = false;                             // whatever the window says
   bool tail_due : 1 = false, wants_tail : 1 = false, tail_out : 1 = false;  // the timer is a tail probe's; send one; one is on its way
   bool timing : 1 = false;
+  bool ecn : 1 = false, ecn_echo : 1 = false;              // agreed on; what arrived was marked
+  bool slowed_down : 1 = false, cwr_due : 1 = false;       // for echoed marks; and the peer is to be told
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
 
   // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.

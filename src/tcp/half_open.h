@@ -18,6 +18,7 @@ struct HalfOpen {
   std::uint32_t peer_window = 0;
   std::uint32_t timestamp_offset = 0;
   std::uint8_t retries = 0;
+  bool ecn = false;        // the SYN asked for it
   bool taken = false;
 };
 

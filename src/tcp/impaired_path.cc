@@ -1,6 +1,7 @@
 #include "tcp/impaired_path.h"
 
 #include "tcp/ethernet.h"
+#include "tcp/ipv4.h"
 
 namespace offpath::tcp {
 
@@ -11,7 +12,12 @@ void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
   }
   if (chance(impairments_.duplicate)) enqueue(frame, now);
   if (chance(impairments_.corrupt) && frame.size() > ethernet_header_bytes) {
-    // One bit, which every checksum finds, where there is a checksum.
+    // What has no checksum of its own, such as ARP, the link's finds and throws away.
+    if (read_ethernet_header(frame.data()).type != ethertype_ipv4) {
+      ++dropped_;
+      return;
+    }
+    // One bit, which every checksum finds.
     const std::size_t at = ethernet_header_bytes + random_() % (frame.size() - ethernet_header_bytes);
     frame[at] ^= static_cast<std::byte>(1u << random_() % 8);
   }
@@ -27,6 +33,8 @@ void ImpairedPath::enqueue(std::vector<std::byte> frame, TimeNs now) {
       ++dropped_;
       return;
     }
+    if (impairments_.mark_bytes != 0 && static_cast<double>(begin - now) * bytes_per_ns > static_cast<double>(impairments_.mark_bytes))
+      marked_ += mark_congestion(frame) ? 1 : 0;
     free_at_ = begin + static_cast<TimeNs>(static_cast<double>(frame.size()) / bytes_per_ns);
     due = free_at_;
   }

@@ -18,6 +18,7 @@ struct Impairments {
   TimeNs reorder_ns = millisecond_ns;  // how much later a frame comes that is reordered, at most
   std::uint64_t bytes_per_second = 0;  // of the bottleneck; 0: none
   std::uint64_t queue_bytes = 1 << 20; // before the bottleneck; what comes beyond is dropped
+  std::uint64_t mark_bytes = 0;        // beyond so many in the queue, frames are marked whose senders understand that (RFC 3168); 0: none
 };
 
 class ImpairedPath {
@@ -29,6 +30,7 @@ class ImpairedPath {
   [[nodiscard]] bool pop(std::vector<std::byte>& frame, TimeNs now);
   [[nodiscard]] TimeNs next_due() const { return waiting_.empty() ? never : waiting_.top().due; }
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
+  [[nodiscard]] std::uint64_t marked() const noexcept { return marked_; }
   void set(const Impairments& impairments) noexcept { impairments_ = impairments; }
 
  private:
@@ -44,7 +46,7 @@ class ImpairedPath {
   Impairments impairments_;
   std::mt19937_64 random_;
   std::priority_queue<Frame, std::vector<Frame>, std::greater<>> waiting_;
-  std::uint64_t order_ = 0, dropped_ = 0;
+  std::uint64_t order_ = 0, dropped_ = 0, marked_ = 0;
   TimeNs free_at_ = 0;  // when the bottleneck has sent what waits before it
 };
 

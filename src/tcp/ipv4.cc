@@ -1,6 +1,7 @@
 #include "tcp/ipv4.h"
 
 #include "tcp/checksum.h"
+#include "tcp/ethernet.h"
 
 namespace offpath::tcp {
 
@@ -38,6 +39,19 @@ void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes, std:
   Checksum checksum;
   checksum.add(to);
   store_be16(at + 10, checksum.finish());
+}
+
+bool mark_congestion(MutableBytes frame) noexcept {
+  if (frame.size() < ethernet_header_bytes || read_ethernet_header(frame.data()).type != ethertype_ipv4) return false;
+  Ipv4Packet packet;
+  if (read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none || packet.ecn == Ecn::not_capable) return false;
+  std::byte* at = frame.data() + ethernet_header_bytes;
+  at[1] |= static_cast<std::byte>(Ecn::congested);
+  store_be16(at + 10, 0);
+  Checksum checksum;
+  checksum.add(Bytes(at, 4 * (static_cast<std::size_t>(*at) & 15u)));
+  store_be16(at + 10, checksum.finish());
+  return true;
 }
 
 }  // namespace offpath::tcp

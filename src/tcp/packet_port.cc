@@ -29,7 +29,8 @@ struct VirtioHeader {
 constexpr std::size_t virtio_bytes = sizeof(VirtioHeader);
 static_assert(virtio_bytes == 10);
 constexpr std::uint8_t needs_checksum = 1, checksum_is_valid = 2;  // flags
-constexpr std::uint8_t gso_tcp_ipv4 = 1;
+constexpr std::uint8_t gso_tcp_ipv4 = 1, gso_ecn = 0x80;
+constexpr std::size_t tcp_flags_offset = 13;
 
 Result<ifreq> request_of(const std::string& name) {
   if (name.empty() || name.size() >= IFNAMSIZ) return fail(Error::invalid, "'{}' is no name of an interface", brief(name));
@@ -54,6 +55,8 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
   }
   if (frame.segment_bytes != 0) {
     header.gso_type = gso_tcp_ipv4;
+    // Of CWR the first segment alone speaks.
+    if ((frame.header[frame.tcp_offset + tcp_flags_offset] & std::byte{flag::cwr}) != std::byte{0}) header.gso_type |= gso_ecn;
     header.segment_bytes = frame.segment_bytes;
     header.header_bytes = frame.header_bytes;
   }

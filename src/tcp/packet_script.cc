@@ -38,6 +38,7 @@ struct Line {
   bool sack_permitted = false;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> sack;
   std::optional<Timestamps> timestamps;
+  bool marked = false, capable = false;
 };
 
 std::pair<std::uint32_t, std::uint32_t> numbers(const std::string& text) {
@@ -52,7 +53,11 @@ Line read_line(std::istringstream& words) {
   words >> line.flags;
   while (words >> word) {
     std::string value;
-    if (std::isdigit(static_cast<unsigned char>(word[0]))) {
+    if (word == "ce") {
+      line.marked = true;
+    } else if (word == "ect") {
+      line.capable = true;
+    } else if (std::isdigit(static_cast<unsigned char>(word[0]))) {
       std::tie(line.begin, line.end) = numbers(word);
     } else if (word == "sack") {
       const auto before = words.tellg();
@@ -153,7 +158,8 @@ class Script {
     segment.key = {{there, peer_port}, {here, local_port_}};
     segment.flags = 0;
     for (const char flag : line.flags)
-      segment.flags |= flag == 'S' ? flag::syn : flag == 'A' ? flag::ack : flag == 'F' ? flag::fin : flag == 'R' ? flag::rst : flag::psh;
+      segment.flags |= flag == 'S' ? flag::syn : flag == 'A' ? flag::ack : flag == 'F' ? flag::fin : flag == 'R' ? flag::rst : flag == 'E' ? flag::ece : flag == 'W' ? flag::cwr : flag::psh;
+    if (line.marked) segment.ecn = Ecn::congested;
     segment.sequence = Sequence(peer_initial) + line.begin.value_or(0);
     segment.acknowledgement = initial_ + line.ack.value_or(0);
     segment.window = static_cast<std::uint16_t>(line.window.value_or(65'535));
@@ -206,6 +212,8 @@ class Script {
     if (segment.has(flag::fin)) text += 'F';
     if (segment.has(flag::rst)) text += 'R';
     if (segment.has(flag::ack)) text += 'A';
+    if (segment.has(flag::ece)) text += 'E';
+    if (segment.has(flag::cwr)) text += 'W';
     return text;
   }
 
@@ -226,7 +234,7 @@ class Script {
     const std::uint32_t begin = bytes_between(initial_, segment.sequence);
     const auto is = [](const auto& wanted, const auto& there_is) { return !wanted || *wanted == there_is; };
     const bool same = flags_of(segment) == line.flags && is(line.begin, begin) && is(line.end, begin + segment.payload.size()) &&
-                      is(line.ack, bytes_between(Sequence(peer_initial), segment.acknowledgement)) && is(line.window, segment.window) &&
+                      (!line.capable || segment.ecn == Ecn::capable_0) && is(line.ack, bytes_between(Sequence(peer_initial), segment.acknowledgement)) && is(line.window, segment.window) &&
                       is(line.mss, segment.options.mss.value_or(0)) && is(line.scale, segment.options.window_scale.value_or(0)) &&
                       (!line.sack_permitted || segment.options.sack_permitted) && (line.sack.empty() || line.sack == sack) &&
                       (!line.timestamps || (segment.options.timestamps && segment.options.timestamps->echo == line.timestamps->echo));

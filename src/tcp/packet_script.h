@@ -12,7 +12,8 @@
 //   wait 200ms                        time passes
 //
 // Words after the flags: ack N, win N (scaled, in `out` as it stands), mss N, scale N, sack (permitted) or sack N:M,… (blocks),
-// ts V:E. In `out` what is not mentioned is not compared. Flags: S A F R P, P never compared. # begins a comment.
+// ts V:E, ce (in: a router has marked it), ect (out: one might). In `out` what is not mentioned is not compared. Flags: S F R A E W P, in this
+// order, E for ECE and W for CWR, P never compared. # begins a comment.
 #pragma once
 
 #include <string>

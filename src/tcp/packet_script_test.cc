@@ -364,6 +364,64 @@ TEST(Send, SendsWhenTheWindowOpens) {
   )");
 }
 
+TEST(Congestion, MarksAreEchoedUntilTheSenderHasAnswered) {
+  expect_script(R"(
+    listen 80
+    in  SEW 0 mss 1000 sack
+    out SAE 0 ack 1
+    in  A 1 ack 1
+    in  A 1:101 ack 1 ce
+    out AE 1 ack 101
+    in  A 101:201 ack 1
+    out AE 1 ack 201
+    in  AW 201:301 ack 1
+    out A 1 ack 301
+    in  AW 301:401 ack 1 ce
+    out AE 1 ack 401
+  )");
+  // Who did not ask for it is not told.
+  expect_script("listen 80\n in S 0 mss 1000\n out SA 0\n in A 1 ack 1\n in A 1:101 ack 1 ce\n out A 1 ack 101");
+}
+
+TEST(Congestion, AnEchoShrinksTheWindowOnceForWhatIsOnItsWay) {
+  expect_script(R"(
+    listen 80
+    in  SEW 0 mss 1000 sack
+    out SAE 0 ack 1
+    in  A 1 ack 1
+    offer 20000
+    out A 1:1001 ect
+    out A 1001:2001 ect
+    out A 2001:3001 ect
+    out A 3001:4001 ect
+    out A 4001:5001 ect
+    out A 5001:6001 ect
+    out A 6001:7001 ect
+    out A 7001:8001 ect
+    out A 8001:9001 ect
+    out A 9001:10001 ect
+    in  AE 1 ack 2001            # eight are on their way: four from now on
+    none
+    in  AE 1 ack 6001
+    none
+    in  AE 1 ack 7001
+    out AW 10001:11001 ect
+    none
+    in  A 1 ack 8001
+    out A 11001:12001 ect
+    in  AE 1 ack 10001           # of what was on its way when it shrank: four still
+    out A 12001:13001
+    out A 13001:14001
+    none
+    in  AE 1 ack 11001           # of what was sent since
+    none
+    in  A 1 ack 12001
+    none
+    in  A 1 ack 13001
+    out AW 14001:15001 ect
+  )");
+}
+
 TEST(Close, InEachOrder) {
   expect_script(served + R"(
     finish

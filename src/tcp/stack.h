@@ -130,6 +130,13 @@ class Stack {
   [[nodiscard]] static std::uint32_t in_flight(const Flow& flow) noexcept;
   [[nodiscard]] static Scoreboard& scoreboard(Flow& flow);
 
+  // stack_ecn.cc
+  [[nodiscard]] static bool asks_for_ecn(const Segment& syn) noexcept;
+  static void mark_capable(Flow& flow, Segment& segment, bool new_data) noexcept;
+  void take_mark(Flow& flow, const Segment& segment);
+  void take_echo(Flow& flow, const Segment& segment, TimeNs now);
+  static void slow_down(Flow& flow) noexcept;
+
   // stack_receive.cc
   void receive_text(Flow& flow, const Segment& segment, TimeNs now);
   void take_in_order(Flow& flow, Sequence next);

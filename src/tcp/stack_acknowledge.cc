@@ -56,6 +56,7 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
     ++flow.duplicates;
   }
   if (flow.state == FlowState::closed) return false;
+  if (flow.ecn) take_echo(flow, segment, now);
   if (flow.tail_out) judge_tail(flow, segment, now);
   find_losses(flow, now);
   return true;
@@ -98,8 +99,10 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
   if (!flow.repairing) flow.duplicates = 0;
   if (auto& board = flow.slow->scoreboard; board && board->empty() && (flow.una == flow.next || board->in_flight(flow.next) == bytes_between(flow.una, flow.next)))
     board.reset();
-  if (!flow.repairing || flow.timed_out)
-    congestion_.on_acknowledged(flow.congestion, {bytes, 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
+  const bool echoes = flow.ecn && segment.has(flag::ece);
+  // A window that is to shrink for marks does not grow for the same acknowledgement.
+  if ((!flow.repairing || flow.timed_out) && (!echoes || congestion_.wants_ecn()))
+    congestion_.on_acknowledged(flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
   flow.retransmit_due = never;
   flow.tail_due = flow.wants_tail = false;
   if (flow.una != flow.next) await_acknowledgement(flow, now);
@@ -133,6 +136,7 @@ void Stack::find_losses(Flow& flow, TimeNs now) {
     const std::uint32_t before = bytes_between(flow.una, flow.next);
     if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
     congestion_.on_loss(flow.congestion, before, flow.mss, now);
+    slow_down(flow);
     flow.repairing = flow.resend_now = true;
     flow.timed_out = flow.timing = flow.tail_out = flow.tail_due = flow.wants_tail = false;
     flow.recovery_point = flow.next;

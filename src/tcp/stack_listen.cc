@@ -33,6 +33,7 @@ void Stack::receive_syn(const Segment& segment, const Listener& listener, const 
   half->irs = segment.sequence;
   half->peer = segment.options;
   half->peer_window = segment.window;
+  half->ecn = asks_for_ecn(segment) && !cookie;
   half->timestamp_offset = static_cast<std::uint32_t>(keyed_hash(timestamp_key_, segment.key));
   half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now) : initial_sequence(segment.key, now);
   if (cookie) {
@@ -49,7 +50,7 @@ void Stack::send_syn_ack(const HalfOpen& half, const Listener& listener, bool co
   segment.key = half.key;
   segment.sequence = half.iss;
   segment.acknowledgement = half.irs + 1;
-  segment.flags = flag::syn | flag::ack;
+  segment.flags = static_cast<std::uint8_t>(flag::syn | flag::ack | (half.ecn ? flag::ece : 0));
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(listener.receive_bytes, 65'535));
   segment.options.mss = own_mss();
   // Without timestamps a cookie has no room for what the SYN said of scale and SACK.
@@ -138,6 +139,7 @@ Flow* Stack::establish(const HalfOpen& half, const Listener& listener, const Seg
   flow->window_sequence = half.irs;
   flow->window_ack = half.iss;
   take_syn_options(*flow, half.peer);
+  flow->ecn = half.ecn;
   congestion_.begin(flow->congestion, flow->mss, now);
   if (flow->timestamps && segment.options.timestamps && half.retries == 0) {
     const std::uint32_t passed = timestamp(flow->timestamp_offset, now) - segment.options.timestamps->echo;

@@ -35,6 +35,7 @@ struct StackCounters {
   std::uint64_t retransmitted = 0;  // bytes
   std::uint64_t timeouts = 0, repairs = 0;  // retransmission timeouts; losses found by acknowledgements
   std::uint64_t tail_probes = 0;
+  std::uint64_t marked_in = 0, echoes_in = 0;  // segments with a router's mark; acknowledgements that echo such marks
   std::uint64_t out_of_order = 0, duplicates = 0;  // segments
   std::uint64_t connected = 0, accepted = 0, refused = 0, closed = 0, failed = 0;
   std::uint64_t resets_in = 0, resets_out = 0, challenges = 0;

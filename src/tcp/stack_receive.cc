@@ -32,6 +32,7 @@ void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
     flow.slow->fin_seen = true;
     flow.slow->fin = end;
   }
+  if (flow.ecn && !segment.payload.empty()) take_mark(flow, segment);
   if (bytes.empty()) {
     flow.wants_ack = true;  // a window probe, or all of it is there already
     if (begin != segment.sequence || !segment.payload.empty()) ++counters_.duplicates;

@@ -88,6 +88,7 @@ void Stack::receive_in_syn_sent(Flow& flow, const Segment& segment, const MacAdd
   flow.window_sequence = segment.sequence;
   flow.window_ack = acknowledged ? segment.acknowledgement : flow.una;
   take_syn_options(flow, segment.options);
+  flow.ecn = flow.ecn && acknowledged && segment.has(flag::ece) && !segment.has(flag::cwr);
   congestion_.begin(flow.congestion, flow.mss, now);
   if (!acknowledged) {
     // Both have begun at once: SYN and ACK to the peer, whose own will establish the flow.

@@ -71,6 +71,7 @@ void Stack::retransmission_due(Flow& flow, TimeNs now) {
   flow.timing = flow.tail_out = flow.wants_tail = false;
   flow.duplicates = 0;
   flow.recovery_point = flow.next;
+  slow_down(flow);
   flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
   make_ready(flow);
 }

@@ -69,6 +69,7 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
   segment.flags = static_cast<std::uint8_t>(flags | flag::ack | (fin ? flag::fin : 0));
   segment.acknowledgement = flow.receive_next;
   segment.window = advertise(flow);
+  if (flow.ecn) mark_capable(flow, segment, payload_bytes > 0 && range.begin == flow.next);
   // SACK blocks take their room from the payload of each segment.
   const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
   FrameToSend& frame = out_[out_used_++];
@@ -121,6 +122,9 @@ void Stack::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
   segment.flags = flag::syn;
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
   const bool answer = flow.state == FlowState::syn_received;
+  // Not once more: some networks drop SYNs that ask (RFC 3168, 6.1.1.1).
+  flow.ecn = !answer && congestion_.wants_ecn() && flow.retries == 0;
+  if (flow.ecn) segment.flags |= flag::ece | flag::cwr;
   if (answer) {
     segment.flags |= flag::ack;
     segment.acknowledgement = flow.receive_next;

@@ -94,6 +94,14 @@ class Agents:
     def counters(self, place: int) -> dict[str, float]:
         return self.group.running[self.names[place]].status()["tasks"]["messages"]
 
+    def metric(self, name: str) -> float:
+        """Of all agents together, without labels."""
+        texts = [self.group.running[each].get("/metrics")[2] for each in self.names]
+        lines = [line.split() for text in texts for line in text.splitlines()]
+        found = [float(words[1]) for words in lines if words[:1] == [f"offpath_{name}"]]
+        assert len(found) == len(self.names), name
+        return sum(found)
+
 
 @contextlib.contextmanager
 def started(
@@ -131,6 +139,10 @@ def test_everybody_sends_to_everybody(tmp_path: Path, agents: int, nbytes: int) 
         assert until(lambda: sum(counted("held")) == 0, PATIENCE_S)
         assert sum(counted("sent_bytes")) == lanes * lanes * nbytes
         assert sum(counted("from_members")) == {1: 0, 2: 4, 3: 6}[agents]
+        assert made.metric("task_messages_sent_total") == made.metric("task_messages_received_total") == lanes * lanes
+        assert made.metric("task_messages_received_bytes_total") == sum(counted("received_bytes"))
+        assert made.metric("task_messages_from_members_total") == sum(counted("from_members"))
+        assert (made.metric("task_lanes"), made.metric("task_messages_held")) == (sum(counted("lanes")), 0)
 
 
 @pytest.mark.parametrize(("agents", "link"), [(1, "local"), (2, "local"), (2, "staged"), (3, "tcp")])

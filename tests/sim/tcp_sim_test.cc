@@ -36,6 +36,7 @@ struct World : link::SeededRandom {
     bad.delay_ns = static_cast<TimeNs>(below(1 + (chance(0.5) ? 20 : 1) * millisecond_ns));
     bad.reorder_ns = 1 + static_cast<TimeNs>(below(5 * millisecond_ns));
     if (chance(0.3)) bad.bytes_per_second = 1'000'000 + below(100'000'000), bad.queue_bytes = 20'000 + below(500'000);
+    if (chance(0.5)) bad.mark_bytes = 5'000 + below(100'000);
     return bad;
   }
 };
@@ -183,6 +184,30 @@ struct Attacked {
     EXPECT_EQ(flow->wrong, 0u);
   }
 };
+
+// A queue that marks early is never full for senders that go by the share of marks, and its link hardly ever empty; of the same queue
+// without marks a sender that goes by losses has lost a part.
+TEST(TcpSim, ABottleneckThatMarksDropsNothing) {
+  constexpr std::uint64_t bytes = 20'000'000, link = 12'500'000;  // a second
+  for (const bool marks : {true, false}) {
+    TestNetworkOptions options;
+    options.congestion = marks ? "dctcp" : "cubic";
+    options.ports.segmentation_bytes = 65'536;
+    options.there = options.back = {.delay_ns = 500 * microsecond_ns, .bytes_per_second = link, .queue_bytes = 200'000, .mark_bytes = marks ? 30'000u : 0u};
+    TestNetwork network(options);
+    ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 1 << 20));
+    network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 1 << 20};
+    const TimeNs began = network.now;
+    network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
+    ASSERT_TRUE(network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+    const StackCounters &sender = network.ends[0].stack->counters(), &receiver = network.ends[1].stack->counters();
+    EXPECT_EQ(receiver.payload_in, bytes);
+    EXPECT_EQ(sender.retransmitted == 0, marks);
+    EXPECT_EQ(receiver.marked_in > 0 && sender.echoes_in > 0, marks);
+    const double seconds = double(network.now - began) / second_ns;
+    EXPECT_GT(bytes / seconds, 0.8 * link) << options.congestion;
+  }
+}
 
 TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
   TestNetworkOptions options;
