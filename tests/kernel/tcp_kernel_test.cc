@@ -65,7 +65,7 @@ struct Machine {
 
   Machine(std::unique_ptr<PacketPort> opened, const Impairments& bad, std::uint64_t seed) : device(std::move(opened)) {
     impaired = std::make_unique<ImpairedPort>(*device, bad, bad, seed);
-    const bool good = bad.loss == 0;
+    const bool good = bad.loss == 0 && bad.bytes_per_second == 0;
     Port& used = good ? static_cast<Port&>(*device) : *impaired;
     StackOptions options;
     options.address = self;
@@ -136,6 +136,7 @@ class TcpAndTheKernel : public testing::Test {
         });
       });
     machine.run(std::move(peers));
+    counters = machine.stack->counters();
     for (const Exchanged& result : results) {
       EXPECT_TRUE(result.whole);
       EXPECT_EQ(result.received, bytes);
@@ -148,6 +149,7 @@ class TcpAndTheKernel : public testing::Test {
       EXPECT_EQ(flow.error, FlowError::none);
     }
   }
+  StackCounters counters;  // of what was served last
   void in_far(const std::function<void()>& what) { in_namespace(namespaces().peer.get(), what); }
   void expect_served_over_veth(const Impairments& bad, std::size_t clients, std::uint64_t bytes) {
     expect_served(veth(), bad, clients, bytes, [this](const auto& what) { in_far(what); });
@@ -170,6 +172,21 @@ TEST_F(TcpAndTheKernel, StreamsBothWaysToItsClients) {
 TEST_F(TcpAndTheKernel, ServesManyClientsAtOnce) { expect_served_over_veth({}, 64, 100'000); }
 
 TEST_F(TcpAndTheKernel, StreamsBothWaysOverABadNetwork) { expect_served_over_veth(bad_network(), 4, 2 << 20); }
+
+// The kernel asks for ECN; both ways lead through a queue that marks, and neither side lets it run over.
+TEST_F(TcpAndTheKernel, SlowsDownForMarksAndHasTheKernelSlowDown) {
+  in_far([] { ASSERT_TRUE(run("sysctl -w net.ipv4.tcp_ecn=1")); });
+  Impairments marking;
+  marking.delay_ns = millisecond_ns;
+  marking.bytes_per_second = 25'000'000;
+  marking.mark_bytes = 30'000;
+  expect_served_over_veth(marking, 1, 8 << 20);
+  in_far([] { EXPECT_TRUE(run("sysctl -w net.ipv4.tcp_ecn=2")); });
+  EXPECT_GT(counters.marked_in, 0u);
+  EXPECT_GT(counters.echoes_in, 0u);
+  EXPECT_EQ(counters.repairs, 0u);
+  EXPECT_EQ(counters.out_of_order, 0u);  // nothing of the kernel's was lost either
+}
 
 TEST_F(TcpAndTheKernel, StreamsBothWaysOverTap) {
   auto device = PacketPort::open_tap("offtap", {2, 0, 0, 0, 0, 9});
