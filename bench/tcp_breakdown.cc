@@ -85,12 +85,13 @@ struct Echo {
   std::array<double, stages> spent;
 };
 
-// One echo's times; false: a stage is missing in the trace, or out of order, as where one round served several.
+// One echo's times; false: a stage is missing in the trace, or out of order, as where one round of the agent's did more than one thing.
 bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs back, const std::vector<StageTrace::Record>& records, Echo& echo) {
   const auto read = static_cast<TimeNs>(stamps[0]), answered = static_cast<TimeNs>(stamps[1]);
   const TimeNs received = first_after(records, Stage::received, sent), told = first_after(records, Stage::told, received);
   const TimeNs left = first_after(records, Stage::sent, answered), wished = last_before(records, Stage::wished, left);
-  const std::array<TimeNs, stages + 1> times{sent, received, told, read, answered, wished, left, back};
+  // A stage is noted when it is over: whoever waits on another core may have gone on by then, and have looked at the trace.
+  const std::array<TimeNs, stages + 1> times{sent, received, std::min(told, read), read, answered, wished, std::min(left, back), back};
   if (!std::ranges::is_sorted(times)) return false;
   for (std::size_t i = 0; i < stages; ++i) echo.spent[i] = double(times[i + 1] - times[i]);
   echo.whole = double(back - sent);

@@ -124,7 +124,9 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
         if "breakdown" in parts:
             measure_breakdown(report, quick, console)
     except (AgentUnavailableError, ProgramError) as error:
-        report.add_unmeasured(CLAIMS, str(error))
+        measured = {claim.claim for claim in report.claims}
+        left_out = [each for each in CLAIMS if each[0] not in measured]
+        report.add_unmeasured(left_out or [("tcp (what is not above)", "", "measured")], str(error))
     report.print(console)
     for path in tcp_figures.draw(report, out):
         console.print(f"wrote {path}")
