@@ -1,0 +1,242 @@
+"""Programs as they are, over offloaded sockets, each beside a peer in the kernel of another network namespace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess, agent, until
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from offpath import sockets
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+# Of packages/programs.txt, which `./dev test` unpacks there.
+UNPACKED = Path(__file__).resolve().parents[2] / "build" / "programs"
+PLACES = [UNPACKED / "usr" / "bin", UNPACKED / "usr" / "sbin"]
+LIBRARIES = next(UNPACKED.glob("usr/lib/*-linux-gnu*"), UNPACKED)
+
+
+def program(name: str) -> str:
+    places = os.pathsep.join([*map(str, PLACES), os.environ.get("PATH", ""), "/usr/sbin"])
+    found = shutil.which(name, path=places)
+    if found is None:
+        pytest.skip(f"there is no {name}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[NetworkPair]:
+    with network_pair() as made:
+        yield made
+
+
+@pytest.fixture
+def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
+    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
+    settings += ["--http", f"unix:{tmp_path}/http.sock"]
+    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
+        yield running
+
+
+class Sides:
+    """The two namespaces. Which of them is offloaded is said with each program."""
+
+    def __init__(self, tmp_path: Path, pair: NetworkPair) -> None:
+        self.tmp_path, self.pair = tmp_path, pair
+
+    def command(self, offloaded: bool, *words: str) -> list[str]:
+        return self.pair.near_command(*words) if offloaded else self.pair.far_command(*words)
+
+    def environment(self, offloaded: bool) -> dict[str, str]:
+        made = dict(os.environ)
+        if offloaded:
+            made = sockets.environment(f"unix:{self.tmp_path}/agent.sock", address=AGENT_ADDRESS)
+        return {**made, "LD_LIBRARY_PATH": str(LIBRARIES)}
+
+    def run(self, offloaded: bool, *words: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(self.command(offloaded, *words), env=self.environment(offloaded), capture_output=True,
+                              timeout=60, check=False)  # fmt: skip
+
+    @contextmanager
+    def server(self, offloaded: bool, *words: str) -> Iterator[Path]:
+        """Its log. It may not listen yet; its processes end with the block."""
+        path = self.tmp_path / "server.log"
+        with path.open("wb") as log:
+            started = subprocess.Popen(self.command(offloaded, *words), env=self.environment(offloaded), stdout=log,
+                                       stderr=log, start_new_session=True)  # fmt: skip
+        try:
+            yield path
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+
+@pytest.fixture
+def sides(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Sides:
+    return Sides(tmp_path, pair)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "small").write_text("hello\n")
+    (folder / "large").write_bytes(os.urandom(3_000_000))
+    return folder
+
+
+def expect_site(sides: Sides, site: Path, log: Path, port: int) -> None:
+    """Both files come whole, and wrk, with 50 connections kept open, gets no wrong answer."""
+    address = f"http://{AGENT_ADDRESS}:{port}"
+    curl = ["curl", "--silent", "--fail", "--max-time", "20"]
+    assert until(lambda: sides.run(False, *curl, f"{address}/small").stdout == b"hello\n"), log.read_text()
+    assert sides.run(False, *curl, f"{address}/large").stdout == (site / "large").read_bytes()
+    asked = sides.run(False, program("wrk"), "-t2", "-c50", "-d1", f"{address}/small")
+    assert asked.returncode == 0, asked
+    assert b"requests in" in asked.stdout and b"Socket errors" not in asked.stdout, asked.stdout.decode()
+    assert b"Non-2xx" not in asked.stdout, asked.stdout.decode()
+
+
+def test_lighttpd(tmp_path: Path, sides: Sides, site: Path) -> None:
+    lighttpd = program("lighttpd")
+    configuration = tmp_path / "lighttpd.conf"
+    configuration.write_text(f'server.document-root = "{site}"\nserver.port = 7401\nserver.modules = ()\n')
+    modules = next(UNPACKED.glob("usr/lib/lighttpd"), Path("/usr/lib/lighttpd"))
+    with sides.server(True, lighttpd, "-D", "-f", str(configuration), "-m", str(modules)) as log:
+        expect_site(sides, site, log, 7401)
+
+
+def test_nginx_with_two_processes(tmp_path: Path, sides: Sides, site: Path) -> None:
+    nginx = program("nginx")
+    (tmp_path / "logs").mkdir()
+    temporary = " ".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in
+                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))  # fmt: skip
+    configuration = tmp_path / "nginx.conf"
+    configuration.write_text(
+        f"daemon off; worker_processes 2; error_log stderr; pid {tmp_path}/pid; user root;\n"
+        "events { worker_connections 500; }\n"
+        f"http {{ access_log off; sendfile on; {temporary} server {{ listen 7402; root {site}; }} }}\n"
+    )
+    tmp_path.chmod(0o755)
+    with sides.server(True, nginx, "-p", str(tmp_path), "-c", str(configuration)) as log:
+        expect_site(sides, site, log, 7402)
+
+
+def test_wrk(sides: Sides, site: Path) -> None:
+    wrk = program("wrk")
+    with sides.server(False, sys.executable, "-m", "http.server", "7403", "--directory", str(site)) as log:
+        address = f"http://{KERNEL_ADDRESS}:7403/small"
+        assert until(lambda: sides.run(False, "curl", "--silent", address).stdout == b"hello\n"), log.read_text()
+        asked = sides.run(True, wrk, "-t2", "-c20", "-d1", address)
+        assert asked.returncode == 0, asked
+        assert b"requests in" in asked.stdout and b"Socket errors" not in asked.stdout, asked.stdout.decode()
+
+
+# Values of all lengths by eight threads, each of which gets back what it has set.
+MEMCACHED_CLIENT = """
+import os, socket, sys, threading
+
+def work(number):
+    s = socket.create_connection((sys.argv[1], 7404), 20)
+    answers = s.makefile("rb")
+    for i in range(300):
+        name, value = b"k%d_%d" % (number, i % 50), os.urandom(1 + i * 137 % 50_000).hex().encode()
+        s.sendall(b"set %s 0 0 %d\\r\\n%s\\r\\n" % (name, len(value), value))
+        assert answers.readline() == b"STORED\\r\\n"
+        s.sendall(b"get %s\\r\\n" % name)
+        assert answers.readline() == b"VALUE %s 0 %d\\r\\n" % (name, len(value))
+        assert answers.read(len(value) + 2) == value + b"\\r\\n" and answers.readline() == b"END\\r\\n"
+    print(number)
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_memcached_with_four_threads(sides: Sides) -> None:
+    with sides.server(True, program("memcached"), "-u", "root", "-l", "0.0.0.0", "-p", "7404", "-U", "0", "-t", "4"):
+        hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7404), 1)"
+        assert until(lambda: sides.run(False, sys.executable, "-c", hello).returncode == 0)
+        done = sides.run(False, sys.executable, "-c", MEMCACHED_CLIENT, AGENT_ADDRESS)
+        assert sorted(done.stdout.split()) == [b"%d" % number for number in range(8)], done
+
+
+@pytest.mark.parametrize(
+    "way", [[], ["--reverse"], ["--parallel", "4"], ["--bidir"]], ids=["to", "from", "four", "both"]
+)
+@pytest.mark.parametrize("offloaded", ["server", "client"])
+def test_iperf3(sides: Sides, offloaded: str, way: list[str]) -> None:
+    iperf3 = program("iperf3")
+    serves = offloaded == "server"
+    # -4: what listens for both is one socket of IPv6, which is the kernel's.
+    with sides.server(serves, iperf3, "-4", "--server", "--port", "7405"):
+        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+        client = [iperf3, "--client", address, "--port", "7405", "--bytes", "20M", *way]
+        deadline = time.monotonic() + 20
+        done = sides.run(not serves, *client)
+        while b"unable to connect" in done.stderr and time.monotonic() < deadline:
+            time.sleep(0.1)
+            done = sides.run(not serves, *client)
+        assert done.returncode == 0 and b"iperf Done." in done.stdout, done
+
+
+ASYNCIO_SERVER = """
+import asyncio
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(echo, "0.0.0.0", 7406)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+ASYNCIO_CLIENT = """
+import asyncio, os, sys
+
+async def exchange(number):
+    reader, writer = await asyncio.open_connection(sys.argv[1], 7406)
+    data = os.urandom(100_000 + 1000 * number)
+    async def send():
+        for at in range(0, len(data), 7000):
+            writer.write(data[at : at + 7000])
+            await writer.drain()
+        writer.write_eof()
+    sending = asyncio.create_task(send())
+    assert await reader.read() == data
+    await sending
+    writer.close()
+    await writer.wait_closed()
+
+async def main():
+    await asyncio.gather(*(exchange(number) for number in range(40)))
+    print("done")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("offloaded", ["server", "client"])
+def test_asyncio(sides: Sides, offloaded: str) -> None:
+    serves = offloaded == "server"
+    with sides.server(serves, sys.executable, "-c", ASYNCIO_SERVER) as log:
+        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+        hello = f"import socket; socket.create_connection(('{address}', 7406), 1)"
+        assert until(lambda: sides.run(not serves, sys.executable, "-c", hello).returncode == 0), log.read_text()
+        done = sides.run(not serves, sys.executable, "-c", ASYNCIO_CLIENT, address)
+        assert (done.returncode, done.stdout) == (0, b"done\n"), done
