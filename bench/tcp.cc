@@ -219,7 +219,7 @@ Status measure_posts(const Sides& sides, const Options& options, Report& report)
 }
 
 Status measure_idle(const Sides& sides, const Options& options, Report& report) {
-  const std::size_t count = options.quick ? 16 : 400;
+  const std::size_t count = options.quick ? 16 : 4096;
   std::vector<Fd> connections;
   OFP_ASSIGN(const std::uint64_t resident_before, process_resident_bytes(sides.agent));
   for (std::size_t i = 0; i < count; ++i) {

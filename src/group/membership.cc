@@ -72,7 +72,8 @@ const Member* Membership::find(std::string_view name) const noexcept {
 
 TimeNs Membership::next_deadline() const noexcept {
   if (!active()) return never;
-  return early_at_ ? std::min(*early_at_, next_beat_) : next_beat_;
+  const TimeNs beat = alone() ? never : next_beat_;
+  return early_at_ ? std::min(*early_at_, beat) : beat;
 }
 
 std::vector<std::byte> Membership::table() const {
@@ -103,7 +104,7 @@ void Membership::hurry(TimeNs now) noexcept {
 void Membership::on_time(TimeNs now, MembershipEffects& effects) {
   if (!active()) return;
   notice_standstill(now);
-  const bool beat = now >= next_beat_;
+  const bool beat = !alone() && now >= next_beat_;
   if (beat) {
     ++self_.beats;
     self_.heard_at = now;
@@ -160,6 +161,7 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   const auto sender = std::ranges::find(table.entries, table.sender, &MemberEntry::name);
   if (sender == table.entries.end())
     return fail(Error::protocol, "a table of members without its sender, \"{}\"", table.sender);
+  if (alone()) last_time_ = next_beat_ = now;  // nobody was there to be judged, or to be told beats
   notice_standstill(now);
   if (sender->process == self_.id.process) return {};  // one's own address was among those given
   std::size_t as_new = 0;

@@ -62,6 +62,25 @@ TEST(Membership, OneThatIsHeardOfIsAMemberAndIsAnswered) {
   EXPECT_TRUE(a.posted_to("unix:/b"));
 }
 
+TEST(Membership, AloneItNeedsNoTimeUntilItHearsOfAnother) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  EXPECT_EQ(a.membership.next_deadline(), never);
+  const TimeNs later = 3600 * second_ns;
+  ASSERT_TRUE(a.hear(b, later));
+  EXPECT_LE(a.membership.next_deadline(), later);
+  a.pass(later);
+  EXPECT_TRUE(a.posted_to("unix:/b"));
+  // Judged by its own silence, not by the time before.
+  a.pass(later + 999 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+  a.pass(later + 1100 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  a.pass(later + dead_after_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::dead);
+  // A seed is somebody to look for.
+  EXPECT_EQ(Speaker(identity("c", 1, 33), 0, {"unix:/a"}).membership.next_deadline(), 0);
+}
+
 TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {
   Speaker a(identity("a", 1, 11));
   Speaker b(identity("b", 1, 22));
@@ -78,6 +97,7 @@ TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {
 
 TEST(Membership, BeatsThatComeByWayOfOthersKeepItAlive) {
   Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22)), c(identity("c", 1, 33));
+  ASSERT_TRUE(c.hear(b, 0));
   for (TimeNs now = 0; now <= 3 * dead_after_ns; now += 100 * millisecond_ns) {
     for (Speaker* each : {&a, &b, &c}) each->pass(now);
     ASSERT_TRUE(b.hear(c, now));  // never a
@@ -88,6 +108,7 @@ TEST(Membership, BeatsThatComeByWayOfOthersKeepItAlive) {
 
 TEST(Membership, ALostChannelMakesASuspectAtOnceAndALargerBeatClearsIt) {
   Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(b.hear(a, 0));
   b.pass(0);
   ASSERT_TRUE(a.hear(b, 0));
   a.membership.on_lost(22, "the agent ended", 1, a.effects);

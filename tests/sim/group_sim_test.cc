@@ -88,7 +88,7 @@ class World {
     while (!::testing::Test::HasFailure()) {
       TimeNs next = events_.empty() ? never : events_.top().at;
       for (const Place& place : places_)
-        if (place.membership && !place.stopped) next = std::min(next, place.membership->next_deadline() + place.slow_ns);
+        if (place.membership && !place.stopped) next = std::min(next, place.due());
       if (next > until) break;
       now_ = std::max(now_, next);
       while (!events_.empty() && events_.top().at <= now_) {
@@ -97,7 +97,7 @@ class World {
         happen();
       }
       for (std::size_t place = 0; place < size(); ++place)
-        if (runs(place) && places_[place].membership->next_deadline() + places_[place].slow_ns <= now_) {
+        if (runs(place) && places_[place].due() <= now_) {
           MembershipEffects effects;
           places_[place].membership->on_time(now_, effects);
           carry_out(place, effects);
@@ -149,6 +149,12 @@ class World {
     bool stopped = false;
     TimeNs slow_ns = 0;
     std::vector<std::string> seeds;
+
+    [[nodiscard]] TimeNs due() const {  // of one who lives
+      const TimeNs deadline = membership->next_deadline();
+      return deadline == never ? never : deadline + slow_ns;
+    }
+
     std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, bool>> seen;  // what it last knew of others; true: over
   };
   struct Event {

@@ -47,6 +47,7 @@ CLAIMS = [
 LOSSY = ("1 % loss, 2 ms round trip", ("--loss", "0.01", "--delay-us", "1000"))
 FAR = ("20 ms round trip, 100 Mb/s", ("--delay-us", "10000", "--mbit", "100", "--queue-bytes", "250000"))
 BAD_NETWORKS = {"goodput": (LOSSY, FAR), "sharing": (FAR,)}
+SOCKETS = 8192  # of an offloaded program: 4,096 idle connections, and what waits at its listeners
 REDIS_TARGET = 1.5
 REDIS_CLAIMS = [
     (f"tcp.redis_per_cpu_vs_kernel ({name})", "k/CPU s", f">= {REDIS_TARGET:g}") for name in ("SET 64 B", "GET 64 B")
@@ -56,7 +57,7 @@ START_SECONDS_MAX = 20.0
 
 def sockets_command(agent: AgentProcess) -> list[str]:
     """What stands before a program that is to be offloaded."""
-    return [sys.executable, "-m", "offpath", "sockets", "--agent", agent.address, "--"]
+    return [sys.executable, "-m", "offpath", "sockets", "--agent", agent.address, "--sockets", str(SOCKETS), "--"]
 
 
 @contextmanager
@@ -79,9 +80,9 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
                      congestion: tuple[str, ...] = ()) -> None:  # fmt: skip
     """``others``: further options of bench_tcp. ``congestion``: the kernel's algorithm, if it is to be another one."""
     host_core, agent_core = default_cores()
-    program = [str(find_program("bench_tcp_server")), str(PORT)]
+    program, many = [str(find_program("bench_tcp_server")), str(PORT)], ["prlimit", f"--nofile={2 * SOCKETS}"]
     with (
-        server(pair.near_command(*sockets_command(agent), *program), host_core) as offloaded,
+        server(pair.near_command(*many, *sockets_command(agent), *program), host_core) as offloaded,
         server(pair.near_command(*program[:1], str(PORT + 100), *congestion), host_core) as kernel,
     ):
         arguments = [
@@ -92,11 +93,13 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
         ]  # fmt: skip
         for part in parts:
             with console.status(" ".join(("tcp:", part, *others))):
-                report.absorb(run_program("bench_tcp", [*arguments, "--part", part], launcher=pair.far_command()))
+                launcher = pair.far_command(*many)
+                report.absorb(run_program("bench_tcp", [*arguments, "--part", part], launcher=launcher))
 
 
 def start_agent(pair: NetworkPair, *settings: str) -> AbstractContextManager[AgentProcess]:
-    others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", *settings)
+    bounds = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=16GiB")
+    others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", *bounds, *settings)
     return AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command()))
 
 
