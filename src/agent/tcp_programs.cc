@@ -174,6 +174,8 @@ Status TcpPrograms::join(std::uint64_t channel, std::uint32_t from, const wire::
     return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
   if (join.process != from) OFP_TRY(service_.add_process(channel, join.process));
   else loop_.unwatch(programs_.at(channel).processes.at(from).wake.get());
+  // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.
+  static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   return watch(channel, join.process, {std::move(sockets[0]), std::move(sockets[1])});
 }
 

@@ -72,6 +72,8 @@ class SocketArea {
   void close(Handle handle);  // what was sent goes out still; the handle means nothing any more
   void abort(Handle flow);
   [[nodiscard]] Result<Look> look(Handle handle);
+  // The same as far as was taken in: nothing changes by being asked.
+  [[nodiscard]] Result<Look> known(Handle handle) const;
   void set_wishes(Handle flow, const FlowWishes& wishes);
 
   // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has something to say.
@@ -104,6 +106,7 @@ class SocketArea {
   struct Cell;
   struct Process;
   class Lock;
+  [[nodiscard]] Result<Look> known_locked(Handle handle) const;
 
   [[nodiscard]] Cell& cell(Handle handle) const noexcept;
   [[nodiscard]] Result<Cell*> find(Handle handle, bool listener = false) const;

@@ -200,6 +200,15 @@ void SocketArea::set_wishes(Handle handle, const FlowWishes& wishes) {
 Result<SocketArea::Look> SocketArea::look(Handle handle) {
   const Lock lock(*this);
   take_all();
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known(Handle handle) const {
+  const Lock lock(*this);
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   if (handle >= layout_.flows || (cell(handle).is != Cell::Is::flow && cell(handle).is != Cell::Is::listener))
     return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);
   const Cell& at = cell(handle);

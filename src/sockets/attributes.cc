@@ -56,7 +56,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
 
 // What the agent told with the last news about it.
 tcp_info info_of(const Socket& socket) {
-  const auto look = program().area().look(socket.handle);
+  const auto look = program().look(socket.handle);
   tcp_info info{};
   info.tcpi_state = socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
   if (!look || look->mss == 0) return info;
@@ -122,8 +122,7 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
 }
 
 int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
-  const auto look = program().area().look(socket.handle);
-  program().show_changed();
+  const auto look = program().look(socket.handle);
   if (!look) return failed(EBADF);
   if (peer && (socket.listener || look->remote.port == 0 || !look->connected)) return failed(ENOTCONN);
   write_address(peer ? look->remote : socket.listener ? socket.bound : look->local, to, length);
@@ -139,9 +138,8 @@ using namespace offpath::sockets;
 OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::getsockopt(fd, level, name, to, length);
-  const int done = level == SOL_SOCKET ? socket_option(*socket, name, to, length) : level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
-  if (!program().left_out()) program().show_changed();
-  return done;
+  if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
+  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
 }
 
 OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {
@@ -173,8 +171,7 @@ OFP_CALL int ioctl(int fd, unsigned long request, ...) noexcept {
   const Use socket = descriptors().find(fd);
   if (socket && request == FIONBIO) socket->non_blocking = *static_cast<const int*>(argument) != 0;
   if (!socket || request != FIONREAD) return kernel::ioctl(fd, request, argument);
-  const auto look = program().area().look(socket->handle);
-  program().show_changed();
+  const auto look = program().look(socket->handle);
   *static_cast<int*>(argument) = look ? static_cast<int>(look->unread) : 0;
   return 0;
 }

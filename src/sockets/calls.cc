@@ -61,8 +61,7 @@ int wait_for(Socket& socket, short events, const timeval& limit) {
   const timespec until{deadline / second_ns, deadline % second_ns};
   for (;;) {
     const std::uint32_t before = own.changes.load();
-    const auto look = program().area().look(socket.handle);
-    program().show_changed();
+    const auto look = program().look(socket.handle);
     if (!look || program().lost() || ((events & POLLIN) != 0 && (look->readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable)) return 0;
     const int code = sleep_on(own.changes, before, limited ? &until : nullptr);
     if (code == EINTR) return EINTR;
@@ -73,7 +72,7 @@ int wait_for(Socket& socket, short events, const timeval& limit) {
 int take_error(Socket& socket, int otherwise) {
   if (std::exchange(socket.error_told, true)) return otherwise;
   if (program().lost()) return ECONNRESET;
-  const auto look = program().area().look(socket.handle);
+  const auto look = program().look(socket.handle);
   const int code = look ? errno_of(look->error) : 0;
   if (code == 0) socket.error_told = false;
   return code != 0 ? code : otherwise;

@@ -245,7 +245,7 @@ bool EpollSets::is_edge(Watch& watch, std::uint32_t now, const SocketArea::Look&
   return edge;
 }
 
-void EpollSets::on_change(Socket& socket, const SocketArea::Look&) {
+void EpollSets::on_change(const Socket& socket) {
   const std::lock_guard lock(lock_);
   const auto found = watching_.find(&socket);
   if (found == watching_.end()) return;
@@ -259,7 +259,7 @@ int EpollSets::collect(Set& set, epoll_event* events, int room) {
     Watch& watch = *set.queue.front();
     set.queue.pop_front();
     watch.queued = false;
-    const auto look = program().area().look(watch.socket->handle);
+    const auto look = program().area().known(watch.socket->handle);
     const std::uint32_t now = look ? events_of(*watch.socket, *look) : EPOLLHUP;
     const std::uint32_t told = now & (watch.events | always_told);
     if (watch.off || told == 0) {

@@ -40,7 +40,7 @@ class EpollSets {
   // epoll_wait and its kin; none: this set has no offloaded sockets.
   [[nodiscard]] std::optional<int> wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask);
 
-  void on_change(Socket& socket, const SocketArea::Look& look);
+  void on_change(const Socket& socket);
   void forget(Socket& socket);  // its last descriptor was closed
 
   void before_fork() { lock_.lock(); }

@@ -74,7 +74,7 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
   if (!socket) return kernel::shutdown(fd, how);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return failed(EINVAL);
   if (socket->listener) return failed(ENOTCONN);
-  const auto look = program().area().look(socket->handle);
+  const auto look = program().look(socket->handle);
   if (!look || !look->connected) return failed(ENOTCONN);
   if (how != SHUT_RD) static_cast<void>(program().area().finish(socket->handle));
   if (how != SHUT_WR) socket->reads_ended = true;

@@ -108,8 +108,7 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
 }
 
 int go_on_connecting(Socket& socket) {
-  const auto look = program().area().look(socket.handle);
-  program().show_changed();
+  const auto look = program().look(socket.handle);
   if (socket.listener || !look || look->connected) return failed(EISCONN);
   if (look->closed) return failed(take_error(socket, ECONNABORTED));
   if (returns_at_once(socket, 0)) return failed(EALREADY);
@@ -139,7 +138,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
       const int made = socket->take_place(-1, flags);
       if (made < 0) return -1;
       program().show(*socket);
-      if (const auto look = area.look(*flow); look) write_address(look->remote, address, length);
+      if (const auto look = area.known(*flow); look) write_address(look->remote, address, length);
       descriptors().put(made, std::move(socket));
       return made;
     }

@@ -128,7 +128,7 @@ void Program::keep_others_asleep() {
   while (!area().fall_asleep()) take_in();
 }
 
-void Program::forget_wakes() noexcept {
+void Program::forget_wakes() {
   std::array<mmsghdr, 32> messages{};
   std::array<char, 32> bytes{};
   std::array<iovec, 32> parts{};
@@ -139,6 +139,10 @@ void Program::forget_wakes() noexcept {
   }
   const int before = errno;
   static_cast<void>(::recvmmsg(wake_fd(), messages.data(), messages.size(), MSG_DONTWAIT, nullptr));
+  {
+    const std::lock_guard lock(sleeping_);
+    if (sleepers_ > 0) keep_others_asleep();
+  }
   errno = before;
 }
 
@@ -174,6 +178,8 @@ void Program::rest() {
   }
   pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0}, {changes_.get(), POLLIN, 0}, {connections_->notice_fd(), POLLIN, 0}};
   static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr)));
+  // First: of those that are taken away some may have been meant for others, whom awake() tells then.
+  const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();
   std::uint64_t ignored;
   if (descriptors[1].revents != 0) static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
@@ -182,8 +188,7 @@ void Program::rest() {
     take_in();
     told();
   }
-  if (descriptors[0].revents == 0) return;
-  if (const Status cleared = connections_->clear(); !cleared) lose(cleared.error());
+  if (!cleared) lose(cleared.error());
 }
 
 void Program::lose(const Failure& why) {
@@ -224,15 +229,18 @@ void Program::end(Socket& socket) {
   else area().close(socket.handle);
 }
 
+Result<SocketArea::Look> Program::look(SocketArea::Handle handle) {
+  auto found = area().look(handle);
+  if (!left_out()) show_changed();
+  return found;
+}
+
 void Program::show(Socket& socket) {
-  auto look = area().look(socket.handle);
-  if (!look) return;
-  if (lost()) look->closed = look->readable = look->writable = true;
-  socket.show(*look);
+  socket.show(area(), lost());
   OwnPart& mine = socket.own();
   mine.changes.fetch_add(1);
   if (mine.waiting.load() != 0) ::syscall(SYS_futex, &mine.changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-  epoll_sets().on_change(socket, *look);
+  epoll_sets().on_change(socket);
 }
 
 void Program::show_changed() {
@@ -240,6 +248,7 @@ void Program::show_changed() {
   while (const auto handle = area().take_changed()) {
     if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise, who makes it looks afterwards
   }
+  if (awaited_.load() > 0) told();
 }
 
 SocketArea::Look Program::decided(SocketArea::Handle handle) {
@@ -248,16 +257,15 @@ SocketArea::Look Program::decided(SocketArea::Handle handle) {
     std::unique_lock lock(telling_);
     const std::uint64_t before = tellings_;
     lock.unlock();
-    const auto look = area().look(handle);
-    OFP_ASSERT(look);
-    if (look->connected || look->closed) return *look;
+    const auto found = look(handle);
+    OFP_ASSERT(found);
+    if (found->connected || found->closed) return *found;
     if (lost()) {
-      SocketArea::Look gone = *look;
+      SocketArea::Look gone = *found;
       gone.closed = true;
       gone.error = wire::TcpError::reset;
       return gone;
     }
-    show_changed();
     lock.lock();
     told_->wait(lock, [&] { return tellings_ != before; });
   }

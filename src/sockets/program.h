@@ -44,8 +44,10 @@ class Program {
   [[nodiscard]] Use make(SocketArea::Handle handle, bool listener);
   void end(Socket& socket);
   void show(Socket& socket);
-  // Whoever asked the area for anything may have taken in news about any socket.
+  // Whoever asked the area for anything may have taken in news about any socket, and is the only one who knows.
   void show_changed();
+  // The newest, and what else the agent has told is shown.
+  [[nodiscard]] Result<SocketArea::Look> look(SocketArea::Handle handle);
   // From now on what can be done with the socket is shown at its descriptor, for who asks the kernel.
   void begin_showing(int fd, Socket& socket);
 
@@ -55,8 +57,8 @@ class Program {
   [[nodiscard]] bool fall_asleep();
   void awake();  // after it
   [[nodiscard]] int wake_fd() const noexcept { return connections_->wake_fd(); }
-  // Datagrams that are not needed any more: everybody whom they woke has been told.
-  void forget_wakes() noexcept;
+  // Takes datagrams away, and sees to it that others who sleep are none the worse.
+  void forget_wakes();
 
   // Waits until the listener or connection is there, or is not to be. The look then.
   [[nodiscard]] SocketArea::Look decided(SocketArea::Handle handle);
@@ -90,8 +92,14 @@ class Program {
   void told();
   // While a thread waits for told_.
   struct Listening {
-    explicit Listening(Program& here) : program(here) { program.add_listeners(1); }
-    ~Listening() { program.listeners_.fetch_sub(1); }
+    explicit Listening(Program& here) : program(here) {
+      program.awaited_.fetch_add(1);
+      program.add_listeners(1);
+    }
+    ~Listening() {
+      program.listeners_.fetch_sub(1);
+      program.awaited_.fetch_sub(1);
+    }
     Listening(const Listening&) = delete;
     Listening& operator=(const Listening&) = delete;
     Program& program;
@@ -114,6 +122,7 @@ class Program {
   std::mutex sleeping_;
   std::uint32_t sleepers_ = 0;
   std::atomic<int> listeners_ = 0;  // sockets that somebody waits for, threads that wait for told_
+  std::atomic<int> awaited_ = 0;    // the latter
   Fd changes_;                      // an eventfd: that listeners_ has changed
   std::mutex telling_;
   std::optional<std::condition_variable> told_{std::in_place};

@@ -56,19 +56,23 @@ int Socket::take_place(int fd, int flags) {
   return ends[0];
 }
 
-void Socket::begin_showing(int fd, SocketArea& area) {
+void Socket::begin_showing(int fd, const SocketArea& area) {
   OwnPart& mine = own();
   if (mine.shows.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(showing_);
   if (mine.signal < 0 || mine.shows.exchange(true)) return;
-  const auto look = area.look(handle);
+  const auto look = area.known(handle);
   if (!std::exchange(shown_, true) && look && !look->writable && !listener) fill(fd);
   if (look) show_locked(*look);
 }
 
-void Socket::show(const SocketArea::Look& look) {
+void Socket::show(const SocketArea& area, bool lost) {
   const std::lock_guard lock(showing_);
-  if (shown_) show_locked(look);
+  if (!shown_) return;
+  auto look = area.known(handle);
+  if (!look) return;
+  if (lost) look->closed = look->readable = look->writable = true;
+  show_locked(*look);
 }
 
 void Socket::show_locked(const SocketArea::Look& look) {
@@ -93,20 +97,20 @@ void Socket::show_locked(const SocketArea::Look& look) {
   }
 }
 
-void Socket::hide_readable(int fd, SocketArea& area) {
+void Socket::hide_readable(int fd, const SocketArea& area) {
   const std::lock_guard lock(showing_);
   if (!shown_ || !readable_) return;
-  const auto look = area.look(handle);
+  const auto look = area.known(handle);
   if (!look || look->readable) return;
   char bytes[16];  // one, or more after the death of a process that had shown another
   kernel::recv(fd, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT));
   readable_ = false;
 }
 
-void Socket::hide_writable(int fd, SocketArea& area) {
+void Socket::hide_writable(int fd, const SocketArea& area) {
   const std::lock_guard lock(showing_);
   if (!shown_ || full_) return;
-  const auto look = area.look(handle);
+  const auto look = area.known(handle);
   if (!look || look->writable) return;
   fill(fd);
 }

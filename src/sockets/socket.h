@@ -57,10 +57,11 @@ struct Socket {
   // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
   [[nodiscard]] int take_place(int fd, int flags);
   // From now on the descriptor shows what can be done.
-  void begin_showing(int fd, SocketArea& area);
-  void show(const SocketArea::Look& look);
-  void hide_readable(int fd, SocketArea& area);
-  void hide_writable(int fd, SocketArea& area);
+  void begin_showing(int fd, const SocketArea& area);
+  // What can be done now: nobody shows what another has hidden since. `lost`: so is the agent.
+  void show(const SocketArea& area, bool lost);
+  void hide_readable(int fd, const SocketArea& area);
+  void hide_writable(int fd, const SocketArea& area);
   void end_signal();  // of this process
 
  private:

@@ -35,8 +35,7 @@ ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at
 ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_once) {
   Piece bytes;
   const auto room_of = [&]() -> std::size_t {
-    const auto look = program().area().look(socket.handle);
-    program().show_changed();
+    const auto look = program().look(socket.handle);
     const auto ring = static_cast<std::uint64_t>(socket.send_buffer);
     return look && look->unacknowledged < ring ? ring - look->unacknowledged : 0;
   };

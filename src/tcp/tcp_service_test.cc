@@ -96,6 +96,17 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
 }
 
+TEST_F(Programs, WhatIsKnownTakesNothingIn) {
+  const auto handle = client.area->listen(port, 1);
+  ASSERT_TRUE(handle);
+  world.run(second_ns);
+  EXPECT_FALSE(client.area->known(*handle)->connected);
+  EXPECT_TRUE(client.area->has_news());
+  client.area->take_in();
+  EXPECT_TRUE(client.area->known(*handle)->connected);
+  EXPECT_FALSE(client.area->known(99));
+}
+
 TEST_F(Programs, AConnectionWaitsForASeat) {
   listener = server.area->listen(port, 1).value();
   std::vector<SocketArea::Handle> clients;

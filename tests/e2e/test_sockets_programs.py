@@ -153,7 +153,8 @@ def work(number):
         s.sendall(b"set %s 0 0 %d\\r\\n%s\\r\\n" % (name, len(value), value))
         assert answers.readline() == b"STORED\\r\\n"
         s.sendall(b"get %s\\r\\n" % name)
-        assert answers.readline() == b"VALUE %s 0 %d\\r\\n" % (name, len(value))
+        header = answers.readline()
+        assert header == b"VALUE %s 0 %d\\r\\n" % (name, len(value)), header
         assert answers.read(len(value) + 2) == value + b"\\r\\n" and answers.readline() == b"END\\r\\n"
     print(number)
 
@@ -164,7 +165,9 @@ for each in threads: each.join()
 
 
 def test_memcached_with_four_threads(sides: Sides) -> None:
-    with sides.server(True, program("memcached"), "-u", "root", "-l", "0.0.0.0", "-p", "7404", "-U", "0", "-t", "4"):
+    # -M: nothing that was stored makes room for something else.
+    words = ["-u", "root", "-l", "0.0.0.0", "-p", "7404", "-U", "0", "-t", "4", "-m", "1024", "-M"]
+    with sides.server(True, program("memcached"), *words):
         hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7404), 1)"
         assert until(lambda: sides.run(False, sys.executable, "-c", hello).returncode == 0)
         done = sides.run(False, sys.executable, "-c", MEMCACHED_CLIENT, AGENT_ADDRESS)

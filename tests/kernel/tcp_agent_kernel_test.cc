@@ -1,6 +1,7 @@
 // Programs' connections from end to end: an agent process with a device in a network namespace, programs on channels to it, and
 // Linux's own TCP as the peer in another. Skipped, with the reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -185,6 +186,20 @@ TEST_F(ProgramsAndTheKernel, AProgramConnects) {
   const auto got = program.patiently([&] { return program.sockets->area().receive(*refused, {&byte, 1}); });
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().code, Error::peer_lost);
+}
+
+// What concerned it may have been told before the agent knew where to.
+TEST_F(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  const auto is_woken = [](int fd) {
+    pollfd woken{fd, POLLIN, 0};
+    return ::poll(&woken, 1, 10'000) == 1 && (woken.revents & POLLIN) != 0;
+  };
+  EXPECT_TRUE(is_woken(program.sockets->wake_fd())) << "the first, which had another socket before";
+  const auto child = program.sockets->prepare_child();
+  ASSERT_TRUE(child);
+  EXPECT_TRUE(is_woken(child->wake.get()));
 }
 
 TEST_F(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
