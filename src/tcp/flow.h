@@ -49,6 +49,7 @@ struct FlowSlow {
   std::uint32_t tail_ms = 0;        // when it left, in the clock of timestamps
   std::uint32_t tail_flight = 0;    // bytes in flight then
   Sequence slowed_down_until{};     // what was on its way when the window shrank last
+  std::uint32_t flight_sent = 0;    // bytes in flight when all that may leave had left
   FlowError error = FlowError::none;
 };
 

@@ -70,15 +70,15 @@ TEST(Scoreboard, DeclaresLostWhatThreeSegmentsBehindItHaveArrived) {
   Scoreboard board(Sequence(0));
   const Sequence una(0), next(1000);
   EXPECT_EQ(board.select(range(100, 200), una, next), 100u);
-  board.judge(mss);
+  board.judge(mss, 0, 0);
   EXPECT_FALSE(board.lost());
   EXPECT_EQ(board.in_flight(next), 900u);
   EXPECT_EQ(board.select(range(100, 400), una, next), 200u);
-  board.judge(mss);
+  board.judge(mss, 0, 0);
   ASSERT_TRUE(board.lost());
   EXPECT_EQ(*board.lost(), range(0, 100));
   EXPECT_EQ(board.in_flight(next), 600u);
-  board.resent(range(0, 100), next);
+  board.resent(range(0, 100), next, 0);
   EXPECT_FALSE(board.lost());
   EXPECT_EQ(board.in_flight(next), 700u);
   board.acknowledge(Sequence(400));
@@ -90,14 +90,30 @@ TEST(Scoreboard, SeesThatWhatWasSentAgainIsLostAgain) {
   Scoreboard board(Sequence(0));
   const Sequence una(0);
   board.select(range(100, 500), una, Sequence(500));
-  board.judge(mss);
-  board.resent(*board.lost(), Sequence(500));
+  board.judge(mss, 0, 0);
+  board.resent(*board.lost(), Sequence(500), 0);
   // What was sent later arrives.
   board.select(range(500, 700), una, Sequence(1000));
-  board.judge(mss);
+  board.judge(mss, 0, 0);
   EXPECT_FALSE(board.lost());
   board.select(range(700, 800), una, Sequence(1000));
-  board.judge(mss);
+  board.judge(mss, 0, 0);
+  EXPECT_EQ(board.lost(), range(0, 100));
+}
+
+TEST(Scoreboard, WhatWasSentAgainAndOvertakenHasARoundTripAndAQuarter) {
+  constexpr TimeNs round_trip = 8 * millisecond_ns, sent_at = 100 * millisecond_ns, due = sent_at + 10 * millisecond_ns;
+  Scoreboard board(Sequence(0));
+  const Sequence una(0);
+  board.select(range(100, 500), una, Sequence(500));
+  board.judge(mss, sent_at, round_trip);
+  board.resent(*board.lost(), Sequence(500), sent_at);
+  board.judge(mss, due + round_trip, round_trip);
+  EXPECT_FALSE(board.lost()) << "nothing that was sent later has arrived";
+  board.select(range(500, 600), una, Sequence(1000));
+  board.judge(mss, due - 1, round_trip);
+  EXPECT_FALSE(board.lost());
+  board.judge(mss, due, round_trip);
   EXPECT_EQ(board.lost(), range(0, 100));
 }
 
@@ -140,7 +156,7 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
         while (end < total && there[end]) ++end;
         board.select({Sequence(start) + begin, Sequence(start) + end}, Sequence(start) + una, next);
       }
-      board.judge(mss);
+      board.judge(mss, 0, 0);
       ASSERT_LE(board.size(), Scoreboard::holes_max);
       ASSERT_LE(board.in_flight(next), total - una);
       auto lost = board.lost();
@@ -150,7 +166,7 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
       }
       const std::uint32_t begin = bytes_between(Sequence(start), lost->begin);
       const std::uint32_t bytes = std::min<std::uint32_t>(lost->bytes(), mss * (1 + random() % 4));
-      board.resent({lost->begin, lost->begin + bytes}, next);
+      board.resent({lost->begin, lost->begin + bytes}, next, 0);
       if (random() % 3 != 0)
         for (std::uint32_t i = 0; i < bytes; ++i) there[begin + i] = true;
     }

@@ -364,6 +364,18 @@ TEST(Send, SendsWhenTheWindowOpens) {
   )");
 }
 
+TEST(Congestion, AcknowledgementsThatComeTogetherCountAsIfOneByOne) {
+  std::string script = "listen 80\n in S 0 mss 1000 sack\n out SA 0 ack 1\n in A 1 ack 1\n offer 60000\n";
+  const auto expect_segments = [&](unsigned from, unsigned to) {
+    for (; from < to; from += 1000) script += fmt::format("out A {}:{}\n", from, from + 1000);
+    script += "none\n";
+  };
+  expect_segments(1, 10'001);
+  for (unsigned ack = 2001; ack <= 10'001; ack += 2000) script += fmt::format("in A 1 ack {}\n", ack);
+  expect_segments(10'001, 30'001);  // slow start: twice as many
+  expect_script(script);
+}
+
 TEST(Congestion, MarksAreEchoedUntilTheSenderHasAnswered) {
   expect_script(R"(
     listen 80

@@ -29,7 +29,7 @@ std::uint32_t Scoreboard::select(SequenceRange block, Sequence una, Sequence nex
   if (holes_.size() >= holes_max / 2) return 0;
   std::uint32_t bytes = 0;
   if (block.end > highest_) {
-    if (block.begin > highest_) holes_.push_back({highest_, block.begin, State::waiting, 0, next});
+    if (block.begin > highest_) holes_.push_back({highest_, block.begin, State::waiting, 0, next, 0});
     bytes += bytes_between(later(highest_, block.begin), block.end);
     highest_ = block.end;
   }
@@ -42,7 +42,7 @@ std::uint32_t Scoreboard::select(SequenceRange block, Sequence una, Sequence nex
     }
     delivered(hole);
     bytes += bytes_between(begin, end);
-    const Hole rest{end, hole.end, hole.state, hole.order, hole.next};
+    const Hole rest{end, hole.end, hole.state, hole.order, hole.next, hole.at};
     hole.end = begin;
     if (rest.begin < rest.end) holes_.insert(holes_.begin() + static_cast<std::ptrdiff_t>(i) + 1, rest);
     if (holes_[i].begin == holes_[i].end) {
@@ -62,7 +62,7 @@ void Scoreboard::lose_all(Sequence una, Sequence next) {
     highest_ = una;
   }
   for (Hole& hole : holes_) hole.state = State::lost;
-  if (highest_ < next) holes_.push_back({highest_, next, State::lost, 0, next});
+  if (highest_ < next) holes_.push_back({highest_, next, State::lost, 0, next, 0});
   highest_ = next;
 }
 
@@ -71,12 +71,12 @@ void Scoreboard::lose_front(Sequence una, std::uint32_t bytes, Sequence next) {
   if (!holes_.empty() && holes_.front().begin == una) {
     holes_.front().state = State::lost;
   } else if (una < end && highest_ <= una) {
-    holes_.push_back({una, end, State::lost, 0, next});
+    holes_.push_back({una, end, State::lost, 0, next, 0});
     highest_ = end;
   }
 }
 
-void Scoreboard::judge(std::uint32_t mss) {
+void Scoreboard::judge(std::uint32_t mss, TimeNs now, TimeNs round_trip) {
   std::uint32_t islands = 0, selected = 0;
   Sequence behind = highest_;  // where the next hole begins
   for (auto hole = holes_.rbegin(); hole != holes_.rend(); ++hole) {
@@ -86,7 +86,9 @@ void Scoreboard::judge(std::uint32_t mss) {
     }
     behind = hole->begin;
     if (hole->state == State::waiting && (islands >= 3 || selected > 2 * mss)) hole->state = State::lost;
-    if (hole->state == State::resent && (highest_ > hole->next + 2 * mss || newest_ >= hole->order + 3)) hole->state = State::lost;
+    if (hole->state != State::resent) continue;
+    const bool overtaken = highest_ > hole->next || newest_ > hole->order, in_time = round_trip == 0 || now < hole->at + round_trip + round_trip / 4;
+    if (highest_ > hole->next + 2 * mss || newest_ >= hole->order + 3 || (overtaken && !in_time)) hole->state = State::lost;
   }
 }
 
@@ -101,13 +103,13 @@ std::optional<SequenceRange> Scoreboard::lost() const noexcept {
   return std::nullopt;
 }
 
-void Scoreboard::resent(SequenceRange part, Sequence next) {
+void Scoreboard::resent(SequenceRange part, Sequence next, TimeNs now) {
   make_room();
   // Merging may have made the hole larger, at its front too.
   auto hole = std::find_if(holes_.begin(), holes_.end(), [&](const Hole& h) { return h.begin <= part.begin && part.begin < h.end; });
   OFP_ASSERT(hole != holes_.end() && part.end <= hole->end && hole->state == State::lost);
-  const Hole before{hole->begin, part.begin, State::lost, 0, next}, rest{part.end, hole->end, State::lost, 0, next};
-  *hole = {part.begin, part.end, State::resent, ++order_, next};
+  const Hole before{hole->begin, part.begin, State::lost, 0, next, 0}, rest{part.end, hole->end, State::lost, 0, next, 0};
+  *hole = {part.begin, part.end, State::resent, ++order_, next, now};
   if (rest.begin < rest.end) hole = holes_.insert(hole + 1, rest) - 1;
   if (before.begin < before.end) holes_.insert(hole, before);
 }
@@ -123,7 +125,8 @@ void Scoreboard::make_room() {
         continue;
       }
       Hole& last = merged.back();
-      last = {last.begin, hole.end, alike ? hole.state : State::lost, std::max(last.order, hole.order), later(last.next, hole.next)};
+      last = {last.begin, hole.end, alike ? hole.state : State::lost, std::max(last.order, hole.order), later(last.next, hole.next),
+              std::max(last.at, hole.at)};
     }
     holes_ = std::move(merged);
   }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "tcp/sequence.h"
 
 namespace offpath::tcp {
@@ -35,9 +36,9 @@ class Scoreboard {
   void lose_all(Sequence una, Sequence next);
   // The segment at `una` is lost (RFC 6582, where there is no SACK).
   void lose_front(Sequence una, std::uint32_t bytes, Sequence next);
-  // Declares holes lost: three segments' worth behind them has arrived (RFC 6675, IsLost); of those sent again, what was sent
-  // after them has.
-  void judge(std::uint32_t mss);
+  // Declares holes lost: three segments' worth behind them has arrived (RFC 6675, IsLost); of those sent again, as much that was sent
+  // after them, or anything, where a round trip and a quarter have passed (RFC 8985, 6.2). `round_trip`: 0 if it is not known.
+  void judge(std::uint32_t mss, TimeNs now, TimeNs round_trip);
 
   // All that is missing before the highest byte selected is lost: that byte left long after it (RFC 8985, 7.4).
   void lose_waiting() noexcept;
@@ -45,7 +46,7 @@ class Scoreboard {
   // The first range to be sent again.
   [[nodiscard]] std::optional<SequenceRange> lost() const noexcept;
   // The first bytes of it were sent, `next` being the first byte never sent.
-  void resent(SequenceRange part, Sequence next);
+  void resent(SequenceRange part, Sequence next, TimeNs now);
 
   // Bytes that are on their way (RFC 6675, pipe).
   [[nodiscard]] std::uint32_t in_flight(Sequence next) const noexcept;
@@ -60,6 +61,7 @@ class Scoreboard {
     State state;
     std::uint32_t order;  // of resent ones: how many were sent again before
     Sequence next;        // of resent ones: the first byte never sent, then
+    TimeNs at;            // of resent ones: when
   };
   void delivered(const Hole& hole) noexcept;
   void make_room();

@@ -70,7 +70,8 @@ void Stack::take_sack(Flow& flow, const Segment& segment) {
 }
 
 void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
-  const std::uint32_t in_flight_before = bytes_between(flow.una, flow.next), bytes = bytes_between(flow.una, segment.acknowledgement);
+  // Of acknowledgements that come together each finds less on its way than the one before; what was used is what was sent.
+  const std::uint32_t in_flight_before = std::max(bytes_between(flow.una, flow.next), flow.slow->flight_sent), bytes = bytes_between(flow.una, segment.acknowledgement);
   const std::uint64_t data = std::min<std::uint64_t>(bytes, bytes_between(flow.una, data_end(flow)));
   const bool fin = flow.fin_sent && segment.acknowledgement == data_end(flow) + 1;
   flow.una = segment.acknowledgement;
@@ -129,7 +130,7 @@ void Stack::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
 
 void Stack::find_losses(Flow& flow, TimeNs now) {
   Scoreboard* board = flow.slow->scoreboard.get();
-  if (board != nullptr && flow.sack) board->judge(flow.mss);
+  if (board != nullptr && flow.sack) board->judge(flow.mss, now, flow.rtt.smoothed_ns());
   const bool duplicates = !flow.repairing && flow.duplicates >= duplicates_of_a_loss && flow.next != flow.una;
   const bool lost = board != nullptr && board->lost().has_value();
   if (!flow.repairing && (duplicates || lost)) {

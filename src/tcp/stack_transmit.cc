@@ -101,6 +101,7 @@ void Stack::serve(Flow& flow, TimeNs now) {
   const unsigned turns = port_.segmentation_bytes > 0 ? 1 : segments_a_turn;
   bool more = flow.state != FlowState::time_wait;
   for (unsigned turn = 0; more && turn < turns && room_to_send(); ++turn) more = send_lost(flow, *to, now) || send_new(flow, *to, now);
+  if (!more) flow.slow->flight_sent = bytes_between(flow.una, flow.next);
   if (flow.wants_tail && room_to_send()) send_tail(flow, *to, now);
   if (flow.wants_probe && room_to_send()) {
     // A number that was acknowledged long ago: whoever is there says what it expects, and its window.
@@ -158,7 +159,7 @@ bool Stack::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t bytes = std::min({lost->bytes(), chunk_bytes(flow), most});
   const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
   if (sent == 0) return false;
-  board->resent({lost->begin, lost->begin + sent}, flow.next);
+  board->resent({lost->begin, lost->begin + sent}, flow.next, now);
   counters_.retransmitted += sent;
   flow.resend_now = flow.timing = false;
   flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);

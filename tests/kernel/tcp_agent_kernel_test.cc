@@ -8,9 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "channel/sockets.h"
+#include "hostile_program.h"
 #include "kernel_peer.h"
 #include "link/address.h"
 #include "link/handshake.h"
@@ -27,6 +29,7 @@ using channel::Sockets;
 using tcp::Endpoint;
 
 constexpr Endpoint own{{0x0a090002}, 7000};
+constexpr std::uint32_t flows = 64;  // of a program
 constexpr SocketArea::Endpoint kernel_server{0x0a090001, 7001};
 
 class AgentProcess {
@@ -68,7 +71,7 @@ struct Program {
     auto link = link::connect(link::Address::parse(agent.address()).value(), options, monotonic_ns() + 10 * second_ns);
     OFP_ASSERT(link);
     end = std::make_unique<HostEnd>(std::move(*link), options.layout);
-    auto opened = Sockets::open(*end, {64, 256 << 10}, monotonic_ns() + 10 * second_ns);
+    auto opened = Sockets::open(*end, {flows, 256 << 10}, monotonic_ns() + 10 * second_ns);
     if (!opened) ADD_FAILURE() << opened.error().message;
     else sockets = std::move(*opened);
   }
@@ -236,6 +239,40 @@ TEST_F(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   const auto listener = next.listen();
   EXPECT_TRUE(listener);
   close(told[0]), close(told[1]);
+}
+
+// Wishes that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on meanwhile.
+TEST_F(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
+  Program program(*agent);
+  const auto listener = program.listen();
+  ASSERT_TRUE(listener);
+  Exchanged result;
+  constexpr std::uint64_t bytes = 64 << 20;
+  std::thread peer = client([&](int fd) { result = exchange(fd, 3, bytes, 3); });
+  std::atomic<bool> over = false;
+  std::size_t attacks = 0, ended = 0;
+  std::thread hostile([&] {
+    for (; !over || ended < 20; ++attacks) {
+      Program other(*agent);
+      if (!other.sockets) return;
+      ended += HostileProgram(flows, attacks).attack(*other.sockets, 20'000) ? 1 : 0;
+    }
+  });
+  const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
+  if (flow) program.echo(*flow);
+  peer.join();
+  over = true;
+  hostile.join();
+  ASSERT_TRUE(flow) << flow.error().message;
+  EXPECT_TRUE(result.whole);
+  EXPECT_EQ(result.received, bytes);
+  EXPECT_EQ(result.wrong, 0u);
+  EXPECT_GE(ended, 20u) << "of " << attacks;
+  // And its listener still has its port.
+  std::thread another = client([&](int fd) { result = exchange(fd, 4, 1000, 4); });
+  if (const auto next = program.patiently([&] { return program.sockets->area().accept(*listener); })) program.echo(*next);
+  another.join();
+  EXPECT_TRUE(result.whole);
 }
 
 TEST_F(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {

@@ -1,0 +1,106 @@
+// A program that opens connections as others do and then does what none should: it writes what it likes into the memory that it
+// shares with the agent, and sends the agent datagrams and descriptors that nobody asked for.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <random>
+
+#include "channel/sockets.h"
+#include "wire/tcp_area.h"
+
+namespace offpath::kernel_test {
+
+class HostileProgram {
+ public:
+  // `flows`: as many as the connections were opened for.
+  HostileProgram(std::uint32_t flows, std::uint64_t seed) : random_(seed) { layout_.flows = flows; }
+
+  // Until the agent has ended its connections, or `rounds` are over. True: it was ended.
+  bool attack(channel::Sockets& sockets, std::size_t rounds) {
+    const off_t bytes = lseek(sockets.memory_fd(), 0, SEEK_END);
+    void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, sockets.memory_fd(), 0);
+    if (mapped == MAP_FAILED) return false;
+    const MutableBytes memory(static_cast<std::byte*>(mapped), static_cast<std::size_t>(bytes));
+    bool ended = false;
+    for (std::size_t round = 0; round < rounds && !ended; ++round) {
+      const std::uint64_t what = below(200);
+      if (what == 0) say(sockets.wake_fd());
+      else if (what == 1 && round > rounds / 4) put(memory, below(layout_.own() / 8) * 8, anything());
+      else if (what == 2 && round > rounds / 2) put(memory, below(wire::tcp_word::process_lines / 8) * 8, anything());
+      else wish(memory);
+      if (round % 64 == 0) static_cast<void>(send(sockets.wake_fd(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+      pollfd end{sockets.wake_fd(), 0, 0};
+      ended = poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+    }
+    munmap(mapped, memory.size());
+    return ended;
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t bound) { return random_() % bound; }
+  std::uint64_t anything() {
+    constexpr std::array<std::uint64_t, 7> edges = {0, 1, 63, 4096, 1ull << 32, 1ull << 63, ~0ull};
+    return below(2) == 0 ? edges[below(edges.size())] : random_() >> below(64);
+  }
+  static void put(MutableBytes memory, std::uint64_t at, std::uint64_t value) {
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + at)).store(value, std::memory_order_release);
+  }
+
+  // In the next slot of its ring: a wish that is whole, for what it has, or for what it has not.
+  void wish(MutableBytes memory) {
+    const auto words = std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::wishes));
+    const std::uint64_t next = words.load();
+    wire::TcpWish made{};
+    made.kind = static_cast<wire::TcpWishKind>(1 + below(below(100) == 0 ? 20 : 10));
+    made.handle = static_cast<std::uint32_t>(below(200) == 0 ? anything() : below(layout_.flows));
+    made.listener = static_cast<std::uint32_t>(below(8));
+    made.port = static_cast<std::uint16_t>(below(4) == 0 ? 7000 : 20'000 + below(1000));  // another's, sometimes
+    made.remote_address = static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything());
+    made.remote_port = static_cast<std::uint16_t>(anything());
+    made.send_bytes = made.receive_bytes = below(100) == 0 ? static_cast<std::uint32_t>(anything()) : 65'536;
+    made.send_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
+    made.receive_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
+    made.position = below(4) == 0 ? anything() : below(65'536);
+    made.flags = static_cast<std::uint16_t>(anything());
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes, &made, sizeof made);
+    words.store(next + 1);
+  }
+
+  // Something that is no wake: bytes, or a process that would join with descriptors that are no sockets, or not its own.
+  void say(int wake) {
+    wire::TcpJoin join{below(4) == 0 ? static_cast<std::uint32_t>(anything()) : wire::TcpJoin::join, static_cast<std::uint32_t>(below(2) == 0 ? anything() : below(4))};
+    iovec part{&join, below(4) == 0 ? below(sizeof join + 1) : sizeof join};
+    std::array<int, 2> ends{-1, -1};
+    const bool sockets = below(2) == 0;
+    const bool made = sockets ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0 : pipe2(ends.data(), O_CLOEXEC) == 0;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof ends)> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (made && below(3) != 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof ends);
+      std::memcpy(CMSG_DATA(header), ends.data(), sizeof ends);
+    }
+    static_cast<void>(sendmsg(wake, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+    for (const int end : ends)
+      if (end >= 0) close(end);
+  }
+
+  std::mt19937_64 random_;
+  wire::TcpAreaLayout layout_{};
+};
+
+}  // namespace offpath::kernel_test
