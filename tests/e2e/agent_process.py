@@ -86,6 +86,10 @@ class AgentProcess:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def resident_bytes(self) -> int:
+        line = next(each for each in Path(f"/proc/{self.pid}/status").read_text().splitlines() if "VmRSS" in each)
+        return int(line.split()[1]) << 10
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Sends the signal and waits; the exit code."""
         if self.process.poll() is None:

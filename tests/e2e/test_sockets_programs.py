@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, ne
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+LONG = "OFFPATH_LONG" in os.environ  # ./dev test --long
 
 # Of packages/programs.txt, which `./dev test` unpacks there.
 UNPACKED = Path(__file__).resolve().parents[2] / "build" / "programs"
@@ -42,7 +45,7 @@ def pair() -> Iterator[NetworkPair]:
 @pytest.fixture
 def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
     settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
-    settings += ["--http", f"unix:{tmp_path}/http.sock"]
+    settings += ["--set", "tcp.flows_of_program=8192", "--http", f"unix:{tmp_path}/http.sock"]
     with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
         yield running
 
@@ -52,6 +55,8 @@ class Sides:
 
     def __init__(self, tmp_path: Path, pair: NetworkPair) -> None:
         self.tmp_path, self.pair = tmp_path, pair
+        self.most: int | None = None  # sockets of an offloaded program
+        self.served_by = 0
 
     def command(self, offloaded: bool, *words: str) -> list[str]:
         return self.pair.near_command(*words) if offloaded else self.pair.far_command(*words)
@@ -59,7 +64,7 @@ class Sides:
     def environment(self, offloaded: bool) -> dict[str, str]:
         made = dict(os.environ)
         if offloaded:
-            made = sockets.environment(f"unix:{self.tmp_path}/agent.sock", address=AGENT_ADDRESS)
+            made = sockets.environment(f"unix:{self.tmp_path}/agent.sock", address=AGENT_ADDRESS, most=self.most)
         return {**made, "LD_LIBRARY_PATH": str(LIBRARIES)}
 
     def run(self, offloaded: bool, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -68,11 +73,12 @@ class Sides:
 
     @contextmanager
     def server(self, offloaded: bool, *words: str) -> Iterator[Path]:
-        """Its log. It may not listen yet; its processes end with the block."""
+        """Its log. It may not listen yet; its processes end with the block, and ``served_by`` is the first of them."""
         path = self.tmp_path / "server.log"
         with path.open("wb") as log:
             started = subprocess.Popen(self.command(offloaded, *words), env=self.environment(offloaded), stdout=log,
                                        stderr=log, start_new_session=True)  # fmt: skip
+        self.served_by = started.pid
         try:
             yield path
         finally:
@@ -106,13 +112,62 @@ def expect_site(sides: Sides, site: Path, log: Path, port: int) -> None:
     assert b"Non-2xx" not in asked.stdout, asked.stdout.decode()
 
 
-def test_lighttpd(tmp_path: Path, sides: Sides, site: Path) -> None:
-    lighttpd = program("lighttpd")
+def lighttpd(tmp_path: Path, site: Path, port: int) -> list[str]:
+    """The command that serves ``site``."""
     configuration = tmp_path / "lighttpd.conf"
-    configuration.write_text(f'server.document-root = "{site}"\nserver.port = 7401\nserver.modules = ()\n')
+    configuration.write_text(f'server.document-root = "{site}"\nserver.port = {port}\nserver.modules = ()\n')
     modules = next(UNPACKED.glob("usr/lib/lighttpd"), Path("/usr/lib/lighttpd"))
-    with sides.server(True, lighttpd, "-D", "-f", str(configuration), "-m", str(modules)) as log:
+    return [program("lighttpd"), "-D", "-f", str(configuration), "-m", str(modules)]
+
+
+def test_lighttpd(tmp_path: Path, sides: Sides, site: Path) -> None:
+    with sides.server(True, *lighttpd(tmp_path, site, 7401)) as log:
         expect_site(sides, site, log, 7401)
+
+
+@pytest.mark.parametrize("offloaded", ["server", "client"])
+def test_a_file_of_a_gibibyte(tmp_path: Path, sides: Sides, site: Path, offloaded: str) -> None:
+    sent, received = site / "file", tmp_path / "received"
+    with sent.open("wb") as file:
+        for _ in range(1024 if LONG else 64):
+            file.write(os.urandom(1 << 20))
+    serves = offloaded == "server"
+    with sides.server(serves, *lighttpd(tmp_path, site, 7407)) as log:
+        address = f"http://{AGENT_ADDRESS if serves else KERNEL_ADDRESS}:7407"
+        curl = ["curl", "--silent", "--fail", "--max-time", "50"]
+        assert until(lambda: sides.run(not serves, *curl, f"{address}/small").returncode == 0), log.read_text()
+        assert sides.run(not serves, *curl, "--output", str(received), f"{address}/file").returncode == 0
+    with sent.open("rb") as one, received.open("rb") as other:
+        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+
+
+def test_connections_that_end_leave_nothing(
+    tmp_path: Path, sides: Sides, site: Path, served: AgentProcess
+) -> None:
+    def listed() -> bytes:
+        words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock", "--json"]
+        asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
+        return asked.stdout
+
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{sides.served_by}/fd"))
+
+    with sides.server(True, *lighttpd(tmp_path, site, 7408)) as log:
+        address = f"http://{AGENT_ADDRESS}:7408/small"
+        ask_once = ["curl", "--silent", "--fail", "--max-time", "20", address]
+        assert until(lambda: sides.run(False, *ask_once).returncode == 0), log.read_text()
+        assert until(lambda: b"ESTABLISHED" not in listed())
+        before = descriptors()
+        ended, resident = 0, 0
+        while ended < (100_000 if LONG else 5_000):
+            asked = sides.run(False, program("wrk"), "-t1", "-c50", "-d1", "-H", "Connection: close", address)
+            assert asked.returncode == 0 and b"Socket errors" not in asked.stdout, asked
+            ended += int(asked.stdout.partition(b" requests in")[0].split()[-1])
+            resident = resident or served.resident_bytes()
+        assert until(lambda: b"ESTABLISHED" not in listed() and b"CLOSE-WAIT" not in listed())
+        assert until(lambda: descriptors() == before)
+        # What ends is remembered for a minute, and no more than 16,385 of them: 256 bytes each, and what leads to them.
+        assert served.resident_bytes() - resident < 16 << 20
 
 
 def test_nginx_with_two_processes(tmp_path: Path, sides: Sides, site: Path) -> None:
@@ -232,6 +287,41 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+MANY_CLIENT = """
+import asyncio, os, sys
+
+async def exchange(reader, writer):
+    data = os.urandom(1000)
+    writer.write(data)
+    assert await reader.readexactly(len(data)) == data
+
+async def main():
+    few = asyncio.Semaphore(50)
+    async def connect():
+        async with few:
+            return await asyncio.open_connection(sys.argv[1], 7406)
+    made = await asyncio.gather(*(connect() for _ in range(int(sys.argv[2]))))
+    for _ in range(3):
+        await asyncio.gather(*(exchange(*each) for each in made))
+    print(len(made))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("offloaded", ["server", "client"])
+def test_thousands_of_connections_at_once(sides: Sides, offloaded: str) -> None:
+    serves, count = offloaded == "server", 4096 if LONG else 512
+    sides.most = count + 300
+    python = ["prlimit", f"--nofile={4 * count}", sys.executable, "-c"]
+    with sides.server(serves, *python, ASYNCIO_SERVER) as log:
+        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+        hello = f"import socket; socket.create_connection(('{address}', 7406), 1)"
+        assert until(lambda: sides.run(not serves, sys.executable, "-c", hello).returncode == 0), log.read_text()
+        done = sides.run(not serves, *python, MANY_CLIENT, address, str(count))
+        assert (done.returncode, done.stdout) == (0, b"%d\n" % count), (done, log.read_text())
 
 
 @pytest.mark.parametrize("offloaded", ["server", "client"])
