@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -116,6 +117,14 @@ def agent(directory: Path, *arguments: str, http: bool = True, launcher: Sequenc
     finally:
         if running.process.poll() is None:
             running.stop(signal.SIGKILL)
+
+
+def connections_of(directory: Path) -> bytes:
+    """What ``offpath sockets ss --json`` says of the agent that listens at agent.sock there."""
+    words = ["sockets", "ss", "--agent", f"unix:{directory}/agent.sock", "--json"]
+    asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
+    assert asked.returncode == 0, asked
+    return asked.stdout
 
 
 def until(condition: Any, seconds_max: float = 10.0) -> bool:

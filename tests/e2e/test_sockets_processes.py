@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, agent, until
+from agent_process import AgentProcess, agent, connections_of, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
 from offpath import sockets
 
@@ -318,19 +318,14 @@ def test_standard_streams_of_a_handler(
 def test_nothing_of_processes_that_were_killed_is_left(
     tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer
 ) -> None:
-    def listed() -> bytes:
-        words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock", "--json"]
-        asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
-        return asked.stdout
-
     with serving(tmp_path, near_and_far, PREFORK, "7203", "epoll"):
         for number in range(4):
             assert peer.ask("connect", AGENT_ADDRESS, 7203) == "done"
             assert peer.ask("line", number).isdigit()
-        assert listed().count(b"ESTABLISHED") == 4
+        assert connections_of(tmp_path).count(b"ESTABLISHED") == 4
     for number in range(4):
         assert peer.ask("line", number) in {"the end", "ConnectionResetError"}
-    assert until(lambda: b"LISTEN" not in listed() and b"ESTABLISHED" not in listed())
+    assert until(lambda: b"LISTEN" not in connections_of(tmp_path) and b"ESTABLISHED" not in connections_of(tmp_path))
 
 
 TWO_LISTENERS = """

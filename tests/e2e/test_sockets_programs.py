@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, agent, until
+from agent_process import AgentProcess, agent, connections_of, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
 from offpath import sockets
 
@@ -144,11 +144,6 @@ def test_a_file_of_a_gibibyte(tmp_path: Path, sides: Sides, site: Path, offloade
 def test_connections_that_end_leave_nothing(
     tmp_path: Path, sides: Sides, site: Path, served: AgentProcess
 ) -> None:
-    def listed() -> bytes:
-        words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock", "--json"]
-        asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
-        return asked.stdout
-
     def descriptors() -> int:
         return len(os.listdir(f"/proc/{sides.served_by}/fd"))
 
@@ -156,7 +151,7 @@ def test_connections_that_end_leave_nothing(
         address = f"http://{AGENT_ADDRESS}:7408/small"
         ask_once = ["curl", "--silent", "--fail", "--max-time", "20", address]
         assert until(lambda: sides.run(False, *ask_once).returncode == 0), log.read_text()
-        assert until(lambda: b"ESTABLISHED" not in listed())
+        assert until(lambda: b"ESTABLISHED" not in connections_of(tmp_path))
         before = descriptors()
         ended, resident = 0, 0
         while ended < (100_000 if LONG else 5_000):
@@ -164,7 +159,8 @@ def test_connections_that_end_leave_nothing(
             assert asked.returncode == 0 and b"Socket errors" not in asked.stdout, asked
             ended += int(asked.stdout.partition(b" requests in")[0].split()[-1])
             resident = resident or served.resident_bytes()
-        assert until(lambda: b"ESTABLISHED" not in listed() and b"CLOSE-WAIT" not in listed())
+        for state in (b"ESTABLISHED", b"CLOSE-WAIT"):
+            assert until(lambda state=state: state not in connections_of(tmp_path))
         assert until(lambda: descriptors() == before)
         # What ends is remembered for a minute, and no more than 16,385 of them: 256 bytes each, and what leads to them.
         assert served.resident_bytes() - resident < 16 << 20
