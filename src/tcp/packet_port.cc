@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 
 #include "tcp/segment.h"
 
@@ -32,8 +31,6 @@ static_assert(virtio_bytes == 10);
 constexpr std::uint8_t needs_checksum = 1, checksum_is_valid = 2;  // flags
 constexpr std::uint8_t gso_tcp_ipv4 = 1, gso_ecn = 0x80;
 constexpr std::size_t tcp_flags_offset = 13;
-// Large frames are taken a few at a time: they are still in the cache when they are stored.
-constexpr std::size_t warm_bytes = 256 << 10;
 
 Result<ifreq> request_of(const std::string& name) {
   if (name.empty() || name.size() >= IFNAMSIZ) return fail(Error::invalid, "'{}' is no name of an interface", brief(name));
@@ -175,14 +172,12 @@ std::size_t PacketPort::receive_tap(std::size_t count, std::array<std::size_t, b
 
 std::size_t PacketPort::receive(std::span<ReceivedFrame> frames, TimeNs) {
   if (!fd_) return 0;
-  const std::size_t count = std::min(frames.size(), at_a_time_);
+  const std::size_t count = std::min(frames.size(), burst);
   for (std::size_t i = 0; i < count; ++i)
     if (buffers_[i] == nullptr) buffers_[i] = std::make_unique<std::byte[]>(frame_bytes_max);
   std::array<std::size_t, burst> bytes{};
   std::array<bool, burst> foreign{};
   const std::size_t got = tap_ ? receive_tap(count, bytes) : receive_packets(count, bytes, foreign);
-  const std::size_t total = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
-  if (total > 0) at_a_time_ = std::clamp<std::size_t>(warm_bytes * got / total, 1, burst);
   std::size_t taken = 0;
   for (std::size_t i = 0; i < got; ++i) {
     if (foreign[i]) continue;

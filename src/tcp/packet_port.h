@@ -44,7 +44,6 @@ class PacketPort final : public Port {
   PortCapabilities capabilities_;
   bool tap_;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;  // taken when they are needed first
-  std::size_t at_a_time_ = burst;
   PortCounters counters_;
   mutable std::uint64_t dropped_by_kernel_ = 0;  // the kernel forgets them when they are read
 };
