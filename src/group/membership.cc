@@ -70,6 +70,8 @@ const Member* Membership::find(std::string_view name) const noexcept {
   return at != others_.end() ? &at->second : nullptr;
 }
 
+bool Membership::alone() const noexcept { return others_.empty() && std::ranges::all_of(seeds_, &Seed::self); }
+
 TimeNs Membership::next_deadline() const noexcept {
   if (!active()) return never;
   const TimeNs beat = alone() ? never : next_beat_;

@@ -110,7 +110,7 @@ class Membership {
 
   [[nodiscard]] bool active() const noexcept { return self_.state == MemberState::alive; }
   // Nobody to listen to beats, and nobody to look for: such a one needs no time.
-  [[nodiscard]] bool alone() const noexcept { return others_.empty() && seeds_.empty(); }
+  [[nodiscard]] bool alone() const noexcept;
   void notice_standstill(TimeNs now);
   void hurry(TimeNs now) noexcept;
   // These return whether the entry, after it was merged, is as new as what the table has.

@@ -77,8 +77,11 @@ TEST(Membership, AloneItNeedsNoTimeUntilItHearsOfAnother) {
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
   a.pass(later + dead_after_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::dead);
-  // A seed is somebody to look for.
-  EXPECT_EQ(Speaker(identity("c", 1, 33), 0, {"unix:/a"}).membership.next_deadline(), 0);
+  // A seed is somebody to look for, until it turns out to be oneself.
+  Speaker c(identity("c", 1, 33), 0, {"unix:/other-name-of-c"});
+  EXPECT_EQ(c.membership.next_deadline(), 0);
+  c.membership.on_answered("unix:/other-name-of-c", 33);
+  EXPECT_EQ(c.membership.next_deadline(), never);
 }
 
 TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {

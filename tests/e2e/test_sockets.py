@@ -15,23 +15,10 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, until
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[NetworkPair]:
-    with network_pair() as made:
-        yield made
-
-
-@pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
-    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
-        yield running
 
 
 @pytest.fixture

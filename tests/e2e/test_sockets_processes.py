@@ -12,25 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, agent, connections_of, until
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from agent_process import AgentProcess, connections_of, until
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
-
-
-@pytest.fixture(scope="module")
-def near_and_far() -> Iterator[NetworkPair]:
-    with network_pair() as made:
-        yield made
-
-
-@pytest.fixture
-def device(tmp_path: Path, near_and_far: NetworkPair) -> Iterator[AgentProcess]:
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
-    settings += ["--http", f"unix:{tmp_path}/http.sock"]
-    with agent(tmp_path, *settings, http=False, launcher=near_and_far.near_command()) as running:
-        yield running
 
 
 @contextmanager
@@ -98,8 +84,8 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def peer(near_and_far: NetworkPair) -> Iterator[Peer]:
-    made = Peer(near_and_far)
+def peer(pair: NetworkPair) -> Iterator[Peer]:
+    made = Peer(pair)
     yield made
     made.close()
 
@@ -148,9 +134,9 @@ while True:
 
 @pytest.mark.parametrize("waits", ["blocking", "epoll"])
 def test_children_accept_from_their_parents_listener(
-    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer, waits: str
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, waits: str
 ) -> None:
-    with serving(tmp_path, near_and_far, PREFORK, "7200", waits) as server:
+    with serving(tmp_path, pair, PREFORK, "7200", waits) as server:
         connections: dict[str, list[int]] = {}
         for number in range(3 if waits == "blocking" else 40):
             assert peer.ask("connect", AGENT_ADDRESS, 7200) == "done"
@@ -200,15 +186,15 @@ with Server(("0.0.0.0", 7201), Handler) as server:
 """
 
 
-def test_a_server_forks_for_every_request(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess) -> None:
+def test_a_server_forks_for_every_request(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     content = os.urandom(3 << 20)
     (folder / "large").write_bytes(content)
     url = f"http://{AGENT_ADDRESS}:7201"
-    with serving(tmp_path, near_and_far, FORKING_HTTP, str(folder)) as server:
+    with serving(tmp_path, pair, FORKING_HTTP, str(folder)) as server:
         (folder / str(server.pid)).write_text("a child of it\n")
-        curl = near_and_far.far_command("curl", "--silent", "--show-error", "--fail", "--max-time", "20")
+        curl = pair.far_command("curl", "--silent", "--show-error", "--fail", "--max-time", "20")
         several = [subprocess.Popen([*curl, f"{url}/large"], stdout=subprocess.PIPE) for _ in range(4)]
         for each in several:
             assert each.communicate(timeout=30)[0] == content
@@ -243,9 +229,9 @@ while True:
 
 @pytest.mark.parametrize("way", ["fork", "subprocess", "in place"])
 def test_a_handler_is_executed_with_the_connection(
-    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer, way: str
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, way: str
 ) -> None:
-    with serving(tmp_path, near_and_far, INETD, "7202", way, "cat"):
+    with serving(tmp_path, pair, INETD, "7202", way, "cat"):
         count = 1 if way == "in place" else 3
         for number in range(count):
             assert peer.ask("connect", AGENT_ADDRESS, 7202) == "done"
@@ -282,11 +268,11 @@ int main(void) {
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_streams_of_the_c_library(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer) -> None:
+def test_streams_of_the_c_library(tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer) -> None:
     (tmp_path / "streams.c").write_text(STREAMS)
     subprocess.run(["cc", "-o", str(tmp_path / "streams"), str(tmp_path / "streams.c")], check=True)
     server = subprocess.Popen(
-        near_and_far.near_command(str(tmp_path / "streams")),
+        pair.near_command(str(tmp_path / "streams")),
         env=sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS),
     )
     try:
@@ -304,9 +290,9 @@ def test_streams_of_the_c_library(tmp_path: Path, near_and_far: NetworkPair, dev
 
 
 def test_standard_streams_of_a_handler(
-    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer
 ) -> None:
-    with serving(tmp_path, near_and_far, INETD, "7207", "subprocess", "sed", "-u", "s/hello/bye/"):
+    with serving(tmp_path, pair, INETD, "7207", "subprocess", "sed", "-u", "s/hello/bye/"):
         assert peer.ask("connect", AGENT_ADDRESS, 7207) == "done"
         for number in range(3):
             assert peer.ask("send", 0, f"hello-{number}") == "done"
@@ -316,9 +302,9 @@ def test_standard_streams_of_a_handler(
 
 
 def test_nothing_of_processes_that_were_killed_is_left(
-    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, peer: Peer
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer
 ) -> None:
-    with serving(tmp_path, near_and_far, PREFORK, "7203", "epoll"):
+    with serving(tmp_path, pair, PREFORK, "7203", "epoll"):
         for number in range(4):
             assert peer.ask("connect", AGENT_ADDRESS, 7203) == "done"
             assert peer.ask("line", number).isdigit()
@@ -335,7 +321,7 @@ print("listening", flush=True)
 """
 
 
-def test_a_policy_file_says_which_ports(tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess) -> None:
+def test_a_policy_file_says_which_ports(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
     policy = tmp_path / "policy.toml"
     said = f'agent = "unix:{tmp_path}/agent.sock"\naddress = "{AGENT_ADDRESS}"\nlisten = [7205]\nreport = true\n'
     policy.write_text("[sockets]\n" + said)
@@ -343,7 +329,7 @@ def test_a_policy_file_says_which_ports(tmp_path: Path, near_and_far: NetworkPai
     program = ["--", sys.executable, "-c", TWO_LISTENERS]
 
     def run(*options: str) -> str:
-        done = subprocess.run(near_and_far.near_command(*command, *options, *program), capture_output=True, timeout=30,
+        done = subprocess.run(pair.near_command(*command, *options, *program), capture_output=True, timeout=30,
                               check=False)  # fmt: skip
         assert done.stdout == b"listening\n", done
         return done.stderr.decode()
@@ -385,13 +371,13 @@ while True:
 
 @pytest.mark.parametrize("most", [20, 2000])
 def test_there_are_as_many_sockets_as_was_said(
-    tmp_path: Path, near_and_far: NetworkPair, device: AgentProcess, most: int
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, most: int
 ) -> None:
-    greeter = subprocess.Popen(near_and_far.far_command(sys.executable, "-c", GREETER), stdout=subprocess.PIPE)
+    greeter = subprocess.Popen(pair.far_command(sys.executable, "-c", GREETER), stdout=subprocess.PIPE)
     try:
         assert greeter.stdout is not None
         assert greeter.stdout.readline() == b"listening\n"
-        command = near_and_far.near_command(sys.executable, "-c", AS_MANY_AS_MAY_BE, KERNEL_ADDRESS)
+        command = pair.near_command(sys.executable, "-c", AS_MANY_AS_MAY_BE, KERNEL_ADDRESS)
         env = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS, most=most)
         done = subprocess.run(command, env=env, capture_output=True, timeout=60, check=False)
         assert done.stdout.decode() == f"{most} EMFILE\n", done

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, agent, connections_of, until
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from agent_process import AgentProcess, connections_of, until
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
@@ -34,20 +34,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"there is no {name}")
     return found
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[NetworkPair]:
-    with network_pair() as made:
-        yield made
-
-
-@pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
-    settings += ["--set", "tcp.flows_of_program=8192", "--http", f"unix:{tmp_path}/http.sock"]
-    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
-        yield running
 
 
 class Sides:
