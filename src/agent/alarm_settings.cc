@@ -1,7 +1,8 @@
 #include "agent/alarm_settings.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/text.h"
 
 namespace offpath::agent {
 
@@ -24,8 +25,9 @@ Result<exchange::AlarmRule> read_alarm(const Config& one) {
   rule.schema = one.text("alarm.of");
   rule.hold_ns = one.duration_ns("alarm.lasting");
   if (const std::string& text = one.text("alarm.clears_at"); !text.empty()) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rule.clears_at);
-    if (error != std::errc() || end != text.data() + text.size()) return bad_value(one, "alarm.clears_at", "'{}' is not a number", text);
+    const auto clears_at = number_of<double>(text);
+    if (!clears_at) return bad_value(one, "alarm.clears_at", "'{}' is not a number", text);
+    rule.clears_at = *clears_at;
   }
   if (const Status checked = exchange::check(rule); !checked) return bad_value(one, "alarm.when", "{}", checked.error().message);
   return rule;

@@ -3,7 +3,8 @@
 #include <pwd.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/text.h"
 
 namespace offpath::agent {
 
@@ -85,11 +86,8 @@ Status parse_grants(const Config& one, exchange::ExchangeSettings& made) {
 Status parse_user(const Config& one, exchange::ExchangeSettings& made) {
   const std::string& user = one.text("exchange.user");
   if (user.empty()) return {};
-  uid_t uid = 0;
-  if (const auto [rest, error] = std::from_chars(user.data(), user.data() + user.size(), uid); error == std::errc() && rest == user.data() + user.size()) {
-    made.user = uid;
-    return {};
-  }
+  made.user = number_of<uid_t>(user);
+  if (made.user) return {};
   const passwd* entry = getpwnam(user.c_str());
   if (entry == nullptr) return bad_value(one, "exchange.user", "there is no user '{}'", user);
   made.user = entry->pw_uid;

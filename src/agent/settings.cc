@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "agent/exchange_settings.h"
+#include "base/text.h"
 #include "plugin/message.h"
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
@@ -33,9 +34,7 @@ Result<LogLevel> parse_level(const Config& config) {
 
 // A user's number, or the number of the user of that name.
 Result<uid_t> parse_user(const Config& config, std::string_view key, const std::string& user) {
-  uid_t uid = 0;
-  const char* end = user.data() + user.size();
-  if (auto [rest, error] = std::from_chars(user.data(), end, uid); error == std::errc() && rest == end) return uid;
+  if (const auto uid = number_of<uid_t>(user)) return *uid;
   const passwd* entry = getpwnam(user.c_str());
   if (entry == nullptr) return bad_value(config, key, "there is no user '{}'", user);
   return entry->pw_uid;
@@ -151,10 +150,8 @@ Result<std::vector<unsigned>> parse_cores(const Config& config) {
 Status parse_plugin_user(const Config& config, plugin::PluginOptions& options) {
   const std::string& user = config.text("plugin.user");
   if (user.empty()) return {};
-  uid_t uid = 0;
-  const char* end = user.data() + user.size();
-  const auto [rest, error] = std::from_chars(user.data(), end, uid);
-  const passwd* entry = error == std::errc() && rest == end ? getpwuid(uid) : getpwnam(user.c_str());
+  const auto uid = number_of<uid_t>(user);
+  const passwd* entry = uid ? getpwuid(*uid) : getpwnam(user.c_str());
   if (entry == nullptr) return bad_value(config, "plugin.user", "there is no user '{}'", user);
   options.user = entry->pw_uid;
   options.group = entry->pw_gid;

@@ -16,6 +16,7 @@
 #include <toml++/toml.h>
 
 #include "base/fd.h"
+#include "base/text.h"
 
 namespace offpath {
 
@@ -276,10 +277,8 @@ struct ConfigReader {
  private:
   template <class T>
   static Result<Value> number(ConfigType type, std::string_view text) {
-    T value{};
-    auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || rest != text.data() + text.size()) return mismatch(type, text);
-    return Value(value);
+    const auto value = number_of<T>(text);
+    return value ? Value(*value) : Result<Value>(mismatch(type, text));
   }
 
   static tl::unexpected<Failure> mismatch(ConfigType type, std::string_view text) {

@@ -1,9 +1,10 @@
 #include "exchange/alarm.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
+
+#include "base/text.h"
 
 namespace offpath::exchange {
 namespace {
@@ -63,19 +64,12 @@ Result<AlarmRule> parse_alarm(std::string_view when) {
   if (sign == std::string_view::npos || sign + 1 == when.size()) {
     return fail(Error::invalid, "'{}' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'", when);
   }
-  const auto trimmed = [](std::string_view text) {
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    while (text.ends_with(' ')) text.remove_suffix(1);
-    return text;
-  };
   rule.kind = when[sign] == '>' ? AlarmKind::above : AlarmKind::below;
   rule.field = trimmed(when.substr(0, sign));
   const std::string_view number = trimmed(when.substr(sign + 1));
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rule.limit);
-  if (error != std::errc() || end != number.data() + number.size()) {
-    return fail(Error::invalid, "'{}': '{}' is not a number", when, number);
-  }
-  rule.clears_at = rule.limit;
+  const auto limit = number_of<double>(number);
+  if (!limit) return fail(Error::invalid, "'{}': '{}' is not a number", when, number);
+  rule.limit = rule.clears_at = *limit;
   return rule;
 }
 

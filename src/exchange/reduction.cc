@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "wire/cursor.h"
 
 namespace offpath::exchange {
@@ -17,16 +17,11 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kind_names{"sum", "min", "max", "mean", "top", "histogram"};
 
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 template <class Number>
 bool parse(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  const auto parsed = number_of<Number>(text);
+  if (parsed) number = *parsed;
+  return parsed.has_value();
 }
 
 bool is_present(Bytes record, std::size_t field, std::size_t fields) {
@@ -50,14 +45,14 @@ bool ranks_before(const Reduced::Ranked& one, const Reduced::Ranked& other) noex
 Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
   Reduction reduction;
   reduction.text = std::string(text);
+  text = trimmed(text);
   const std::size_t open = text.find('(');
   const std::string_view name = trimmed(text.substr(0, open));
   const auto kind = std::ranges::find(kind_names, name);
-  if (kind == kind_names.end() || open == std::string_view::npos || !trimmed(text).ends_with(')'))
+  if (kind == kind_names.end() || open == std::string_view::npos || !text.ends_with(')'))
     return fail(Error::invalid, "'{}' is not sum(F), min(F), max(F), mean(F), top(F, K) or histogram(F, LOW, HIGH, N)", text);
   reduction.kind = static_cast<Reduction::Kind>(kind - kind_names.begin());
-  std::string_view inner = trimmed(text).substr(open + 1);
-  inner.remove_suffix(1);
+  const std::string_view inner = text.substr(open + 1, text.size() - open - 2);
   std::vector<std::string_view> words;
   for (std::size_t at = 0; at <= inner.size();) {
     const std::size_t comma = std::min(inner.find(',', at), inner.size());

@@ -102,6 +102,16 @@ TEST(Reduction, WhatLiesOutsideOfAHistogramIsInItsEnds) {
   EXPECT_EQ(reduced.figure(0).bins, (std::vector<std::uint64_t>{4, 4}));
 }
 
+TEST(Reduction, BlanksMayStandAnywhere) {
+  for (const char* text : {"  top( power , 4 )", "top(power,4)  ", " top (power, 4) "}) {
+    const auto parsed = parse_reduction(text, schema());
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(parsed->kind, Reduction::Kind::top) << text;
+    EXPECT_EQ(parsed->count, 4u) << text;
+  }
+  EXPECT_FALSE(parse_reduction("  max( )", schema()));  // two blanks, then as many bytes behind the parenthesis
+}
+
 TEST(Reduction, WhatCannotBeIsNamed) {
   const auto error = [](std::string_view text) {
     const auto parsed = parse_reduction(text, schema());

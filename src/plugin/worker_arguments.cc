@@ -1,18 +1,18 @@
 #include "plugin/worker_arguments.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/text.h"
 
 namespace offpath::plugin {
 
 namespace {
 
 template <class T>
-Result<T> number_of(std::string_view text) {
-  T value{};
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || rest != text.data() + text.size()) return fail(Error::invalid, "'{}' is not a number", text);
-  return value;
+Result<T> argument_of(std::string_view text) {
+  const auto value = number_of<T>(text);
+  if (!value) return fail(Error::invalid, "'{}' is not a number", text);
+  return *value;
 }
 
 }  // namespace
@@ -28,12 +28,12 @@ Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& argu
   if (arguments.size() != 5) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
   WorkerOptions options;
   options.path = arguments[0];
-  OFP_ASSIGN(options.memory_bytes, number_of<std::uint64_t>(arguments[1]));
-  OFP_ASSIGN(options.nice, number_of<int>(arguments[2]));
+  OFP_ASSIGN(options.memory_bytes, argument_of<std::uint64_t>(arguments[1]));
+  OFP_ASSIGN(options.nice, argument_of<int>(arguments[2]));
   std::string_view cores = arguments[3] == "-" ? std::string_view() : std::string_view(arguments[3]);
   while (!cores.empty()) {
     const std::size_t comma = std::min(cores.find(','), cores.size());
-    OFP_ASSIGN(const unsigned core, number_of<unsigned>(cores.substr(0, comma)));
+    OFP_ASSIGN(const unsigned core, argument_of<unsigned>(cores.substr(0, comma)));
     options.cores.push_back(core);
     cores.remove_prefix(std::min(comma + 1, cores.size()));
   }

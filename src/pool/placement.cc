@@ -1,10 +1,10 @@
 #include "pool/placement.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
 #include "pool/glob.h"
 
 namespace offpath::pool {
@@ -16,13 +16,6 @@ std::uint64_t mix(std::uint64_t value) noexcept {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
   return value ^ (value >> 31);
-}
-
-std::optional<std::uint64_t> number_in(std::string_view text) noexcept {
-  std::uint64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || rest != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 std::string_view digits_at_end(std::string_view row) noexcept {
@@ -80,11 +73,11 @@ std::vector<std::string> owners_of(Policy policy, std::uint32_t replicas, std::s
     case Policy::local: return from_place(0, count, members);
     case Policy::hash: return rendezvous(row, count, members);
     case Policy::rank:
-      if (const auto rank = number_in(digits_at_end(row))) return from_place(*rank, count, members);
+      if (const auto rank = number_of<std::uint64_t>(digits_at_end(row))) return from_place(*rank, count, members);
       return rendezvous(row, count, members);
     case Policy::tag: {
       const std::string_view tag = in_braces(row);
-      if (const auto number = number_in(tag)) return from_place(*number, count, members);
+      if (const auto number = number_of<std::uint64_t>(tag)) return from_place(*number, count, members);
       return rendezvous(tag.empty() ? row : tag, count, members);
     }
   }

@@ -1,12 +1,12 @@
 #include "pool/pool_name.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/config.h"
+#include "base/text.h"
 #include "wire/limits.h"
 
 namespace offpath::pool {
@@ -28,11 +28,9 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 template <class Number>
 Result<Number> parse_number(std::string_view text, Number min, Number max) {
-  Number number{};
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size() || number < min || number > max)
-    return fail(Error::invalid, "\"{}\" is no number from {} to {}", text, min, max);
-  return number;
+  const auto number = number_of<Number>(text);
+  if (!number || *number < min || *number > max) return fail(Error::invalid, "\"{}\" is no number from {} to {}", text, min, max);
+  return *number;
 }
 
 Status set_option(PoolOptions& options, std::string_view key, std::string_view value) {

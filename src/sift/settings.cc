@@ -1,8 +1,8 @@
 #include "sift/settings.h"
 
-#include <charconv>
 
 #include "base/config.h"
+#include "base/text.h"
 #include "pool/pool_name.h"
 
 namespace offpath::sift {
@@ -12,11 +12,9 @@ namespace {
 constexpr std::string_view scheme = "sift:";
 
 Result<std::uint32_t> parse_number(std::string_view name, std::string_view text) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || text.empty())
-    return fail(Error::invalid, "{}={}: a number is expected", name, text);
-  return number;
+  const auto number = number_of<std::uint32_t>(text);
+  if (!number) return fail(Error::invalid, "{}={}: a number is expected", name, text);
+  return *number;
 }
 
 Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {

@@ -3,8 +3,9 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
+
+#include "base/text.h"
 
 namespace offpath::sockets {
 
@@ -20,10 +21,9 @@ Result<std::uint32_t> parse_address(std::string_view text) {
 }
 
 Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number > most) return fail(Error::invalid, "'{}' is no number up to {}", text, most);
-  return number;
+  const auto number = number_of<std::uint32_t>(text);
+  if (!number || *number > most) return fail(Error::invalid, "'{}' is no number up to {}", text, most);
+  return *number;
 }
 
 Result<Network> parse_network(std::string_view text) {
