@@ -42,14 +42,14 @@ constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
 TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
   TcpAreaLayout layout;
   layout.flows = options.flows;
-  layout.bytes = rings_at(layout, options.kept_bytes) + 2ull * options.flows * options.ring_bytes;
+  layout.bytes = rings_at(layout, options.kept_bytes) + std::uint64_t{options.flows} * (std::uint64_t{options.send_bytes} + options.receive_bytes);
   return layout;
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake, std::uint32_t process)
-    : memory_(memory), layout_(layout_of(options)), ring_bytes_(options.ring_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
+    : memory_(memory), layout_(layout_of(options)), send_bytes_(options.send_bytes), receive_bytes_(options.receive_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
-  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(ring_bytes_) && process < wire::tcp_processes_max);
+  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) && std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
 }
 
@@ -81,7 +81,7 @@ std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) con
 std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
 std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
-  return memory_.data() + rings_at(layout_, kept_bytes_) + (2ull * handle + (receives ? 1 : 0)) * ring_bytes_;
+  return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) + (receives ? send_bytes_ : 0);
 }
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
@@ -97,7 +97,7 @@ std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
   clear(handle);
   // Of one that died before it had let go.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
-  cell(handle).allowed = ring_bytes_;
+  cell(handle).allowed = receive_bytes_;
   cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
   return handle;
 }
@@ -136,7 +136,8 @@ void SocketArea::name_rings(Handle handle, TcpWish& wish) const noexcept {
   wish.handle = handle;
   wish.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
   wish.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
-  wish.send_bytes = wish.receive_bytes = ring_bytes_;
+  wish.send_bytes = send_bytes_;
+  wish.receive_bytes = receive_bytes_;
 }
 
 void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
@@ -160,7 +161,7 @@ bool SocketArea::settle(Handle handle) noexcept {
     TcpWish wish{};
     wish.kind = each.kind;
     wish.handle = handle;
-    if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + ring_bytes_;
+    if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + receive_bytes_;
     if (each.owed == owed_holders) {
       owing.woken = owing.holders == 1 ? owing.holder : every_process;
       wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
@@ -287,7 +288,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
     about.round_trip_us = told.round_trip_us;
     about.window = told.window;
   }
-  about.received = std::clamp(told.received, about.received, about.read + ring_bytes_);
+  about.received = std::clamp(told.received, about.received, about.read + receive_bytes_);
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
   if ((told.what & news::gone) == 0) return;
   about.gone = true;

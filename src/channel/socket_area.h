@@ -21,8 +21,8 @@ namespace offpath::channel {
 
 struct SocketOptions {
   std::uint32_t flows = 1024;
-  std::uint32_t ring_bytes = 256 << 10;  // of a flow, each way; a power of two. Memory is taken as it is used
-  std::uint64_t kept_bytes = 0;          // for whatever its owner keeps for all processes: SocketArea::kept()
+  std::uint32_t send_bytes = 256 << 10, receive_bytes = 256 << 10;  // of a flow's rings; powers of two. Memory is taken as it is used
+  std::uint64_t kept_bytes = 0;  // for whatever its owner keeps for all processes: SocketArea::kept()
 };
 
 // What a program wishes of a flow at any time.
@@ -142,7 +142,7 @@ class SocketArea {
 
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;
-  std::uint32_t ring_bytes_;
+  std::uint32_t send_bytes_, receive_bytes_;
   std::uint64_t kept_bytes_;
   std::function<void()> wake_;
   std::uint32_t process_ = 0;

@@ -56,7 +56,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
   wish.handle = *handle;
   wish.port = port;
   wish.flags = flags;
-  wish.receive_bytes = ring_bytes_;
+  wish.receive_bytes = receive_bytes_;
   post(wish);
   fill_seats(*handle);
   tell_agent();
@@ -107,15 +107,15 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->offered - flow->acknowledged == ring_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
+  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
   if ((flow->told & (news::connected | news::accepted)) == 0) return fail(Error::would_block, "the connection is not there yet");
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), ring_bytes_ - (flow->offered - flow->acknowledged));
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
   if (bytes.empty()) return 0;
   if (taken == 0 || !room()) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
   std::byte* const to = ring(handle, false);
-  by_pieces(flow->offered, taken, ring_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
+  by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
   flow->offered += taken;
   TcpWish wish{};
   wish.kind = TcpWishKind::offer;
@@ -137,11 +137,11 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, bool 
     return fail(Error::would_block, "nothing has come");
   }
   const std::byte* const from = ring(handle, true);
-  by_pieces(flow->read, taken, ring_bytes_, [&](std::size_t at, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, from + at, length); });
+  by_pieces(flow->read, taken, receive_bytes_, [&](std::size_t at, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, from + at, length); });
   if (peek) return taken;
   flow->read += taken;
   // The agent need not hear of every byte that was read: the peer has the rest of the window.
-  if (flow->read + ring_bytes_ - flow->allowed >= ring_bytes_ / 4) {
+  if (flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
     tell_agent();
   }
@@ -221,7 +221,7 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.received = at.received;
   look.unacknowledged = at.offered - at.acknowledged;
   look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
-  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < ring_bytes_);
+  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

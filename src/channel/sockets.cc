@@ -18,9 +18,9 @@ namespace offpath::channel {
 Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions& options, TimeNs deadline) {
   const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
   OFP_TRY(wire::check_tcp_area(layout));
-  if (!std::has_single_bit(options.ring_bytes) || options.ring_bytes < wire::tcp_ring_bytes_min || options.ring_bytes > wire::tcp_ring_bytes_max)
-    return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", options.ring_bytes, wire::tcp_ring_bytes_min,
-                wire::tcp_ring_bytes_max);
+  for (const std::uint32_t bytes : {options.send_bytes, options.receive_bytes})
+    if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
+      return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
   OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes, deadline));
   std::unique_ptr<Sockets> made(new Sockets(&end, region));
   made->area_.emplace(end.segment(region), options, made->waker());

@@ -27,7 +27,7 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::uint32_t ring_bytes = 512 << 10;
+constexpr std::uint32_t send_ring_bytes = 512 << 10, receive_ring_bytes = 1 << 20;
 constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
@@ -60,7 +60,7 @@ Program::Program() : pid_(getpid()) {
 }
 
 channel::SocketOptions Program::options() const noexcept {
-  return {.flows = policy_.sockets, .ring_bytes = ring_bytes, .kept_bytes = policy_.sockets * sizeof(Socket)};
+  return {.flows = policy_.sockets, .send_bytes = send_ring_bytes, .receive_bytes = receive_ring_bytes, .kept_bytes = policy_.sockets * sizeof(Socket)};
 }
 
 OwnPart& Socket::own() const noexcept { return program().own(handle); }
@@ -215,7 +215,8 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.receive_timeout = socket.send_timeout = {};
   socket.no_delay = socket.cork = socket.keepalive = socket.reuse_address = 0;
   socket.keepalive_idle_s = 7200, socket.keepalive_interval_s = 75, socket.keepalive_probes = 9;  // as in the kernel
-  socket.send_buffer = socket.receive_buffer = static_cast<int>(options().ring_bytes);
+  socket.send_buffer = static_cast<int>(send_ring_bytes);
+  socket.receive_buffer = static_cast<int>(receive_ring_bytes);
   socket.own().users = 1;
   return Use(&socket);
 }

@@ -233,7 +233,7 @@ TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
 TEST_F(Programs, HaveQuotas) {
   TcpServiceLimits limits{2, 64, 16 << 20};
   TestPrograms small(TestNetworkOptions{}, limits);
-  TestProgram too_many_flows({65, 1024}), too_much({64, 256 << 10}), unmapped({64, 1024}), shorter({64, 1024});
+  TestProgram too_many_flows({65, 1024, 1024}), too_much({64, 256 << 10, 256 << 10}), unmapped({64, 1024, 1024}), shorter({64, 1024, 1024});
   const auto code = [&](TestProgram& program) { return small.open(program, 0).error().code; };
   EXPECT_EQ(code(too_many_flows), Error::too_large);
   EXPECT_EQ(code(too_much), Error::too_large);
@@ -244,16 +244,16 @@ TEST_F(Programs, HaveQuotas) {
   shorter.layout.bytes -= 4096;
   shorter.layout.wish_slots = 1000;
   EXPECT_EQ(code(shorter), Error::invalid);
-  static_cast<void>(small.add(0, {64, 1024}));
-  static_cast<void>(small.add(0, {64, 1024}));
-  TestProgram third({64, 1024});
+  static_cast<void>(small.add(0, {64, 1024, 1024}));
+  static_cast<void>(small.add(0, {64, 1024, 1024}));
+  TestProgram third({64, 1024, 1024});
   EXPECT_EQ(code(third), Error::too_large);
   EXPECT_EQ(small.ends[0].service.counters().programs_refused, 6u);
   EXPECT_EQ(small.ends[0].service.programs().size(), 2u);
 }
 
 TEST_F(Programs, AProgramHasItsOwnHandlesOnly) {
-  const SocketOptions few{4, 4096};
+  const SocketOptions few{4, 4096, 4096};
   TestProgram& small = world.add(0, few);
   std::vector<SocketArea::Handle> handles;
   for (int i = 0; i < 4; ++i) handles.push_back(small.area->connect(TestPrograms::endpoint(1, port)).value());
@@ -308,7 +308,7 @@ class Processes : public Programs {
   std::unique_ptr<SocketArea> child_of(TestProgram& program) {
     const std::uint32_t process = program.area->add_process().value();
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.add_process(program.number, process));
-    return std::make_unique<SocketArea>(program.memory, SocketOptions{64, 65'536}, [] {}, process);
+    return std::make_unique<SocketArea>(program.memory, SocketOptions{64, 65'536, 65'536}, [] {}, process);
   }
   void dies(TestProgram& program, const SocketArea& process) {
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.remove_process(program.number, process.process()));

@@ -130,7 +130,7 @@ class TestPrograms {
     return ends[at].service.open(program.number, program.layout, privileged,
                                  [&program] { return program.mapped ? program.memory : MutableBytes(); });
   }
-  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536}) {
+  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536, 65'536}) {
     TestProgram& program = ends[at].programs.emplace_back(options);
     OFP_ASSERT(open(program, at));
     return program;

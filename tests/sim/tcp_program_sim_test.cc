@@ -91,7 +91,7 @@ TEST(TcpProgramSim, EveryByteArrivesOnceAndInOrder) {
   for (const std::uint64_t seed : seeds(8)) {
     SCOPED_TRACE(fmt::format("OFFPATH_SIM_SEED={}", seed));
     TestPrograms world(bad_network(seed));
-    Served served(world, world.add(1, {64, 16'384}), world.add(0, {64, 16'384}), port, 1 + seed * 7919, seed);
+    Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 1 + seed * 7919, seed);
     for (int i = 0; i < 12; ++i) served.connect();
     ASSERT_TRUE(world.run_until([&] { return served.done(); }, 3600 * second_ns, [&] { return served.act(); }));
     served.expect_whole();
@@ -104,17 +104,17 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
     SCOPED_TRACE(fmt::format("OFFPATH_SIM_SEED={}", seed));
     std::mt19937_64 random(seed + 1000);
     TestPrograms world(bad_network(seed));
-    Served served(world, world.add(1, {64, 16'384}), world.add(0, {64, 16'384}), port, 20'000, seed);
+    Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 20'000, seed);
     for (int i = 0; i < 6; ++i) served.connect();
     // These two die in the middle of what they do; those write anything into their rings and lines.
-    Served dying(world, world.add(1, {64, 16'384}), world.add(0, {64, 16'384}), port + 1, 1 << 20, seed + 1);
+    Served dying(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port + 1, 1 << 20, seed + 1);
     for (int i = 0; i < 6; ++i) dying.connect();
     bool killed = false;
     std::size_t hostile = 0;
     const auto act = [&] {
       if (random() % 64 == 0 && hostile < 40) {
         ++hostile;
-        TestProgram& program = world.add(static_cast<std::uint32_t>(random() % 2), {8, 4096});
+        TestProgram& program = world.add(static_cast<std::uint32_t>(random() % 2), {8, 4096, 2048});
         wire::TcpWish wish{};
         for (std::size_t i = 0; i < 1 + random() % 8; ++i) {
           std::array<std::uint64_t, 8> words;

@@ -98,7 +98,7 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
 
 
 def start_agent(pair: NetworkPair, *settings: str) -> AbstractContextManager[AgentProcess]:
-    bounds = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=16GiB")
+    bounds = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
     others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", *bounds, *settings)
     return AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command()))
 
