@@ -9,7 +9,7 @@
 #include "tcp/ethernet.h"
 #include "tcp/frame_writer.h"
 #include "tcp/segmentation.h"
-#include "tcp/stack.h"
+#include "tcp/packet_script_end.h"
 
 namespace offpath::tcp {
 namespace {
@@ -18,19 +18,6 @@ constexpr Ipv4Address here{0x0a000001}, there{0x0a000002};
 constexpr MacAddress mac_here{2, 0, 0, 0, 0, 1}, mac_there{2, 0, 0, 0, 0, 2};
 constexpr std::uint16_t peer_port = 5000;
 constexpr std::uint32_t peer_initial = 0xfffffc00;  // so that numbers wrap in every script of more than a kilobyte
-
-struct ScriptOwner final : Owner {
-  FlowId flow;
-  FlowChange last;
-  std::uint8_t told = 0;
-  std::vector<std::byte> bytes = std::vector<std::byte>(1 << 20);
-  std::optional<std::uint64_t> accept(std::uint64_t, FlowId id, const FlowKey&) override {
-    flow = id;
-    return 1;
-  }
-  Payload payload(FlowId, std::uint64_t, std::uint64_t position, std::uint32_t size) override { return {Bytes(bytes).subspan(position, size), Bytes()}; }
-  void store(FlowId, std::uint64_t, std::uint64_t, Bytes) override {}
-};
 
 struct Line {
   std::string flags;
@@ -84,12 +71,13 @@ Line read_line(std::istringstream& words) {
 
 class Script {
  public:
-  Script() : control_(congestion_control("new_reno").value()) {
+  explicit Script(std::unique_ptr<ScriptEnd> end) : control_(congestion_control("new_reno").value()), end_(std::move(end)) {
     StackOptions options;
     options.address = here;
     options.secret = {1, 2};
     options.window_max = 8'000'000;
-    stack_.emplace(options, PortCapabilities{mac_here, 1500, false, 0}, *control_, owner_, now_);
+    stack_.emplace(options, PortCapabilities{mac_here, 1500, false, 0}, *control_, end_->owner(), now_);
+    end_->serve(*stack_);
     // The peer asks for our address, and is known from then on.
     FrameToSend arp;
     write_arp_frame({false, mac_there, there, {}, here}, mac_there, broadcast_mac, arp);
@@ -100,18 +88,19 @@ class Script {
 
   std::string run(const std::string& command, std::istringstream& words) {
     std::string value;
-    const bool takes_number = command == "listen" || command == "connect" || command == "offer" || command == "allow" || command == "received" ||
+    const bool takes_number = command == "listen" || command == "connect" || command == "offer" || command == "received" ||
                               command == "acknowledged";
     std::uint64_t number = 0;
     if (takes_number) words >> number;
     if (command == "listen") {
       local_port_ = static_cast<std::uint16_t>(number);
-      return stack_->listen(local_port_, 1, 60'000) ? "" : "listen failed";
+      const bool listens = end_->listen(local_port_);
+      end_->react(now_);
+      return listens ? "" : "listen failed";
     }
     if (command == "connect") {
-      owner_.flow = stack_->connect(1000, {there, peer_port}, 1, 60'000, now_).value();
       local_port_ = 1000;
-      return "";
+      return end_->connect(local_port_, {there, peer_port}, now_), "";
     }
     if (command == "in") return in(read_line(words)), "";
     if (command == "out") return out(read_line(words));
@@ -124,30 +113,27 @@ class Script {
       wait(parse_duration_ns(value).value());
       return "";
     }
-    if (command == "offer") return stack_->offer(owner_.flow, number, now_), "";
-    if (command == "allow") return stack_->allow(owner_.flow, number, now_), "";
-    if (command == "finish") return stack_->finish(owner_.flow, now_), "";
-    if (command == "abort") return stack_->abort(owner_.flow, now_), "";
-    if (command == "release") return stack_->release(owner_.flow, now_), "";
+    end_->react(now_);
+    if (command == "offer") return end_->offer(number, now_), "";
+    if (command == "finish") return end_->finish(now_), "";
+    if (command == "abort") return end_->abort(now_), "";
     return told(command, number, words);
   }
 
  private:
   std::string told(const std::string& command, std::uint64_t number, std::istringstream& words) {
-    while (const auto change = stack_->next_change()) {
-      owner_.last = *change;
-      owner_.told |= change->what;
-    }
-    if (command == "received") return owner_.last.received == number ? "" : fmt::format("received {}", owner_.last.received);
-    if (command == "acknowledged") return owner_.last.acknowledged == number ? "" : fmt::format("acknowledged {}", owner_.last.acknowledged);
-    if (command == "finished") return owner_.told & change::finished ? "" : "not finished";
-    if (command == "gone") return owner_.told & change::gone ? "" : "not gone";
+    const auto compared = [number](const char* what, std::uint64_t is) { return is == number ? "" : fmt::format("{} {}", what, is); };
+    if (command == "received") return compared("received", end_->received());
+    if (command == "acknowledged") return compared("acknowledged", end_->acknowledged());
+    if (command == "finished") return end_->finished() ? "" : "not finished";
+    if (command == "gone") return end_->gone() ? "" : "not gone";
     if (command != "closed") return "no such command";
     constexpr std::string_view errors[] = {"none", "refused", "reset", "timed_out", "unreachable"};
     std::string wanted = "none";
     words >> wanted;
-    if (!(owner_.told & change::closed)) return "not closed";
-    const std::string_view error = errors[static_cast<std::size_t>(owner_.last.error)];
+    const auto closed = end_->closed();
+    if (!closed) return "not closed";
+    const std::string_view error = errors[static_cast<std::size_t>(*closed)];
     return error == wanted ? "" : fmt::format("closed with {}", error);
   }
 
@@ -169,8 +155,9 @@ class Script {
     if (line.timestamps) segment.options.timestamps = Timestamps{line.timestamps->value, timestamp_base_ + line.timestamps->echo};
     for (const auto& [begin, end] : line.sack) segment.options.sack[segment.options.sack_count++] = {initial_ + begin, initial_ + end};
     FrameToSend frame;
-    const std::size_t bytes = line.end.value_or(0) - line.begin.value_or(0);
-    write_segment_frame(segment, {Bytes(owner_.bytes).first(bytes), Bytes()}, 1460, mac_there, mac_here, false, frame);
+    std::vector<std::byte> bytes;
+    for (std::uint32_t at = line.begin.value_or(0); at < line.end.value_or(0); ++at) bytes.push_back(script_byte(at - 1));
+    write_segment_frame(segment, {Bytes(bytes), Bytes()}, 1460, mac_there, mac_here, false, frame);
     frame.segment_bytes = 0;
     receive(frame);
   }
@@ -186,6 +173,7 @@ class Script {
   }
 
   void collect() {
+    end_->react(now_);
     std::array<FrameToSend, 64> frames;
     for (std::size_t count; (count = stack_->transmit(frames, now_)) > 0;)
       for (std::size_t i = 0; i < count; ++i) sent_.push_back(whole_frame(frames[i]));
@@ -238,11 +226,14 @@ class Script {
                       is(line.mss, segment.options.mss.value_or(0)) && is(line.scale, segment.options.window_scale.value_or(0)) &&
                       (!line.sack_permitted || segment.options.sack_permitted) && (line.sack.empty() || line.sack == sack) &&
                       (!line.timestamps || (segment.options.timestamps && segment.options.timestamps->echo == line.timestamps->echo));
-    return same ? "" : "sent " + describe(frame);
+    if (!same) return "sent " + describe(frame);
+    for (std::size_t i = 0; i < segment.payload.size(); ++i)
+      if (segment.payload[i] != script_byte(begin - 1 + i)) return fmt::format("sent {}, whose byte {} is wrong", describe(frame), i);
+    return "";
   }
 
   std::unique_ptr<const CongestionControl> control_;
-  ScriptOwner owner_;
+  std::unique_ptr<ScriptEnd> end_;
   std::optional<Stack> stack_;
   TimeNs now_ = second_ns;
   std::uint16_t local_port_ = 0;
@@ -251,10 +242,8 @@ class Script {
   std::vector<std::vector<std::byte>> sent_;
 };
 
-}  // namespace
-
-std::string run_packet_script(std::string_view script) {
-  Script running;
+std::string run(std::string_view script, std::unique_ptr<ScriptEnd> end) {
+  Script running(std::move(end));
   std::istringstream lines{std::string(script)};
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -266,6 +255,15 @@ std::string run_packet_script(std::string_view script) {
     if (!wrong.empty()) return fmt::format("line {}: {}: {}", number, line, wrong);
   }
   return "";
+}
+
+}  // namespace
+
+std::string run_packet_script(std::string_view script) {
+  const std::string wrong = run(script, make_bare_end());
+  if (!wrong.empty()) return wrong;
+  const std::string wrong_in_rings = run(script, make_program_end());
+  return wrong_in_rings.empty() ? "" : "in a program's rings: " + wrong_in_rings;
 }
 
 }  // namespace offpath::tcp

@@ -138,12 +138,12 @@ TEST(Receive, TakesTheNewPartOfWhatOverlaps) {
 }
 
 TEST(Receive, TellsItsWindowAndKeepsToIt) {
-  // 60,000 bytes of room, told in units of 128.
+  // 65,536 bytes of room, told in units of 128.
   expect_script(served + R"(
     in  A 1:1461 ack 1
-    out A 1 ack 1461 win 457
-    in  A 58000:62000 ack 1      # the last 2000 bytes are beyond the window
-    out A 1 ack 1461 sack 58000:60001
+    out A 1 ack 1461 win 500
+    in  A 64000:68000 ack 1      # the last 2464 bytes are beyond the window
+    out A 1 ack 1461 sack 64000:65536
     in  A 70000:71000 ack 1
     out A 1 ack 1461
     received 1460
