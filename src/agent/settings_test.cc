@@ -125,7 +125,7 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_TRUE(settings->tcp.has_value());
   EXPECT_EQ(settings->tcp->device, "offpath0");
-  EXPECT_TRUE(settings->tcp->tap);
+  EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::tap);
   EXPECT_EQ(settings->tcp->stack.address.value, 0x0a090002u);
   EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
   EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
@@ -137,6 +137,19 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
   EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
+}
+
+TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
+  const auto with = [](const std::string& more) { return "[tcp]\naddress = '10.9.0.2/24'\n" + more; };
+  const auto settings = settings_of(with("device = 'dpdk:net_af_packet0,iface=eth0'\ndpdk_arguments = ['--no-huge', '-m', '64']"));
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::dpdk);
+  EXPECT_EQ(settings->tcp->device, "net_af_packet0,iface=eth0");
+  EXPECT_EQ(settings->tcp->dpdk_arguments, (std::vector<std::string>{"--no-huge", "-m", "64"}));
+  EXPECT_EQ(settings_of(with("device = 'dpdk:0000:03:00.0'"))->tcp->device, "0000:03:00.0");
+  for (const char* wrong : {"dpdk:", "dpdk:--vdev=net_null0", "dpdk:net tap", "dpdk:a;b", "dpdk:eth0\\n"})
+    EXPECT_NE(error_of(with(fmt::format("device = '{}'", wrong))).find("agent.toml:3: tcp.device: '"), std::string::npos) << wrong;
+  EXPECT_NE(error_of(with("device = 'eth0'\ndpdk_arguments = ['--no-huge']")).find("agent.toml:4: tcp.dpdk_arguments"), std::string::npos);
 }
 
 TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {

@@ -235,7 +235,7 @@ void write_tasks(Json& json, const AgentStatus& status) {
 void write_tcp(Json& json, const AgentStatus& status) {
   if (!status.tcp) return;
   const TcpStatus& tcp = *status.tcp;
-  json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address);
+  json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address).member("link_up", tcp.link_up);
   json.member("flows", tcp.flows).member("half_open", tcp.half_open);
   json.member("connected", tcp.stack.connected).member("accepted", tcp.stack.accepted).member("refused", tcp.stack.refused);
   json.member("failed", tcp.stack.failed).member("without_seat", tcp.service.without_seat);

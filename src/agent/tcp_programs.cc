@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "agent/tcp_device.h"
 #include "link/authentication.h"
 #include "wire/message_kinds.h"
 #include "wire/region.h"
@@ -25,13 +26,7 @@ Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const T
 }
 
 Status TcpPrograms::prepare(TimeNs now) {
-  if (settings_.tap) {
-    const std::uint32_t address = settings_.stack.address.value;
-    const auto byte = [address](unsigned shift) { return static_cast<std::uint8_t>(address >> shift); };
-    OFP_ASSIGN(device_, tcp::PacketPort::open_tap(settings_.device, {2, 0, byte(24), byte(16), byte(8), byte(0)}));  // 2: given locally
-  } else {
-    OFP_ASSIGN(device_, tcp::PacketPort::open_interface(settings_.device));
-  }
+  OFP_ASSIGN(device_, open_device(settings_));
   OFP_ASSIGN(congestion_, tcp::congestion_control(settings_.congestion));
   tcp::PortCapabilities capabilities = device_->capabilities();
   if (settings_.mtu != 0) capabilities.mtu = std::min(capabilities.mtu, settings_.mtu);
@@ -44,6 +39,7 @@ Status TcpPrograms::prepare(TimeNs now) {
   }
   tcp::Port& port = traced_port_ ? static_cast<tcp::Port&>(*traced_port_) : *device_;
   station_ = std::make_unique<tcp::Station>(port, *stack_, [this](TimeNs at) { react(at); });
+  if (device_->wait_descriptor() < 0) return {};  // it is polled, and when it is due in the loop's sleep
   return loop_.watch(device_->wait_descriptor(), EPOLLIN);
 }
 
@@ -247,6 +243,7 @@ TcpStatus TcpPrograms::status() const {
   TcpStatus status;
   status.device = settings_.device;
   status.address = tcp::text_of(settings_.stack.address);
+  status.link_up = device_->link_up();
   status.flows = stack_->flows();
   status.half_open = stack_->half_open();
   status.stack = stack_->counters();

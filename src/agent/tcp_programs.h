@@ -15,7 +15,6 @@
 #include "base/fd.h"
 #include "channel/agent_end.h"
 #include "loop/loop.h"
-#include "tcp/packet_port.h"
 #include "tcp/stage_trace.h"
 #include "tcp/station.h"
 #include "tcp/tcp_service.h"
@@ -24,6 +23,7 @@ namespace offpath::agent {
 
 struct TcpStatus {
   std::string device, address;
+  bool link_up = true;
   std::size_t flows = 0, half_open = 0;
   tcp::StackCounters stack;
   tcp::PortCounters port;
@@ -34,7 +34,7 @@ struct TcpStatus {
 
 class TcpPrograms final : public loop::Poller {
  public:
-  // Opens the device, which takes CAP_NET_RAW or, for a TAP device, CAP_NET_ADMIN. The loop outlives this.
+  // Opens the device, which takes rights (tcp_device.h). The loop outlives this.
   [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, TimeNs now);
   ~TcpPrograms() override;
 
@@ -87,7 +87,7 @@ class TcpPrograms final : public loop::Poller {
 
   loop::Loop& loop_;
   TcpSettings settings_;
-  std::unique_ptr<tcp::PacketPort> device_;
+  std::unique_ptr<tcp::Port> device_;
   std::unique_ptr<tcp::StageTrace> trace_;        // null: none is kept
   std::unique_ptr<tcp::TracedPort> traced_port_;  // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;

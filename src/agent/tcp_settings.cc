@@ -1,5 +1,6 @@
 #include "agent/tcp_settings.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "tcp/congestion.h"
@@ -37,18 +38,40 @@ Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
   return {};
 }
 
+// What kind of device it is, which begins its name.
+Status parse_device(const Config& config, TcpSettings& settings) {
+  using Kind = TcpSettings::Kind;
+  for (const auto& [beginning, kind] : {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}}) {
+    if (!settings.device.starts_with(beginning)) continue;
+    settings.device.erase(0, beginning.size());
+    settings.kind = kind;
+  }
+  settings.dpdk_arguments = config.texts("tcp.dpdk_arguments");
+  if (settings.kind != Kind::dpdk) {
+    if (!settings.dpdk_arguments.empty()) return bad_value(config, "tcp.dpdk_arguments", "they are for devices of DPDK's, dpdk:DEVICE, and tcp.device is none");
+    return {};
+  }
+  // A PCI address, or a driver's name with parameters: nothing that DPDK would take for a word of its own.
+  constexpr std::string_view also = "_-.:,=/@+()[]";
+  const auto is_good = [&](char each) {
+    return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') || also.find(each) != std::string_view::npos;
+  };
+  const std::string& device = settings.device;
+  if (device.empty() || device.front() == '-' || !std::ranges::all_of(device, is_good))
+    return bad_value(config, "tcp.device", "'{}' is no device of DPDK's, such as 0000:03:00.0 or net_af_packet0,iface=eth0", brief(device));
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
-  constexpr std::string_view tap = "tap:";
   TcpSettings settings;
   settings.device = config.text("tcp.device");
   if (settings.device.empty()) {
     if (!config.text("tcp.address").empty()) return bad_value(config, "tcp.address", "it is the address of tcp.device, which is not set");
     return std::nullopt;
   }
-  settings.tap = settings.device.starts_with(tap);
-  if (settings.tap) settings.device.erase(0, tap.size());
+  OFP_TRY(parse_device(config, settings));
   OFP_TRY(parse_address(config, settings.stack));
   OFP_TRY(parse_gateway(config, settings.stack));
   settings.mtu = static_cast<std::uint16_t>(config.integer("tcp.mtu"));

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 #include "tcp/stack_options.h"
@@ -11,8 +12,10 @@
 namespace offpath::agent {
 
 struct TcpSettings {
-  std::string device;  // an interface, or a TAP device to be made
-  bool tap = false;
+  enum class Kind { interface, tap, dpdk };
+  std::string device;  // an interface, a TAP device to be made, or a device of DPDK's
+  Kind kind = Kind::interface;
+  std::vector<std::string> dpdk_arguments;
   std::uint16_t mtu = 0;  // 0: the device's
   std::string congestion;
   std::string trace_file;  // empty: none

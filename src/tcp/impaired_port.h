@@ -20,6 +20,8 @@ class ImpairedPort final : public Port {
   [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
   [[nodiscard]] PortCounters counters() const override;
   void close() override { inner_.close(); }
+  [[nodiscard]] bool fall_asleep(TimeNs now) override { return inner_.fall_asleep(now); }
+  [[nodiscard]] bool link_up() const override { return inner_.link_up(); }
   [[nodiscard]] TimeNs next_due() const override { return std::min({out_.next_due(), in_.next_due(), inner_.next_due()}); }
   void set(const Impairments& out, const Impairments& in) noexcept { out_.set(out), in_.set(in); }
 

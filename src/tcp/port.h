@@ -1,5 +1,5 @@
 // Where frames come from and go to. Implementations: packet_port.h (the kernel's devices), memory_port.h (another stack in this
-// process); impaired_port.h decorates any of them with faults.
+// process), dpdk_port.h (DPDK's); impaired_port.h decorates any of them with faults.
 #pragma once
 
 #include <span>
@@ -34,7 +34,11 @@ class Port {
   [[nodiscard]] virtual int wait_descriptor() const = 0;  // readable when there are frames; -1: there is none
   [[nodiscard]] virtual PortCounters counters() const = 0;
   virtual void close() = 0;  // nothing comes or goes any more
-  // When to ask it again although its descriptor does not say so: ports with a clock of their own.
+  // Whoever polls it is about to wait for its descriptor: arranges that this tells of frames from now on. False: there are some
+  // already. Ends with the next receive.
+  [[nodiscard]] virtual bool fall_asleep(TimeNs now) { return static_cast<void>(now), true; }
+  [[nodiscard]] virtual bool link_up() const { return true; }  // as far as the port knows
+  // When to ask it again although its descriptor does not say so: ports with a clock of their own, and such without a descriptor.
   [[nodiscard]] virtual TimeNs next_due() const { return never; }
 };
 

@@ -10,29 +10,21 @@
 #include "tcp/memory_port.h"
 #include "tcp/segment.h"
 #include "tcp/stage_trace.h"
+#include "tcp/station.h"
+#include "tcp/test_frames.h"
 #include "tcp/checksum.h"
 
 namespace offpath::tcp {
 namespace {
 
-// A frame with TCP's payload, the card doing checksum and segmentation.
 FrameToSend frame_of(Bytes first, Bytes second, std::uint16_t segment_bytes, std::uint8_t flags) {
-  FrameToSend frame{};
   Segment segment;
   segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
   segment.sequence = Sequence(0xfffffff0);
   segment.flags = flags;
   segment.options.timestamps = Timestamps{1, 2};
-  write_ethernet_header({{2, 0, 0, 0, 0, 2}, {2, 0, 0, 0, 0, 1}, ethertype_ipv4}, frame.header.data());
-  const std::size_t ip = ethernet_header_bytes, tcp = ip + ipv4_header_bytes;
-  const std::size_t header = write_segment_header(segment, std::span<std::byte, tcp_header_bytes_max>(&frame.header[tcp], tcp_header_bytes_max));
-  write_ipv4_header({segment.key.local.address, segment.key.remote.address, protocol_tcp}, header + first.size() + second.size(),
-                    std::span<std::byte, ipv4_header_bytes>(&frame.header[ip], ipv4_header_bytes));
-  frame.header_bytes = static_cast<std::uint8_t>(tcp + header);
-  frame.tcp_offset = static_cast<std::uint8_t>(tcp);
-  frame.checksum_partial = true;
+  FrameToSend frame = segment_frame(segment, {2, 0, 0, 0, 0, 2}, {2, 0, 0, 0, 0, 1}, first, second);
   frame.segment_bytes = segment_bytes;
-  frame.payload = {first, second};
   return frame;
 }
 

@@ -61,6 +61,8 @@ class TracedPort final : public Port {
   [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
   [[nodiscard]] PortCounters counters() const override { return inner_.counters(); }
   void close() override { inner_.close(); }
+  [[nodiscard]] bool fall_asleep(TimeNs now) override { return inner_.fall_asleep(now); }
+  [[nodiscard]] bool link_up() const override { return inner_.link_up(); }
   [[nodiscard]] TimeNs next_due() const override { return inner_.next_due(); }
 
  private:

@@ -55,7 +55,7 @@ bool Station::send_kept(TimeNs now) {
 }
 
 bool Station::fall_asleep(TimeNs now) {
-  return kept_.empty() && !stack_.wants_to_send() && next_deadline() > now;
+  return kept_.empty() && !stack_.wants_to_send() && next_deadline() > now && port_.fall_asleep(now);
 }
 
 }  // namespace offpath::tcp

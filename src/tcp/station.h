@@ -23,7 +23,7 @@ class Station final : public loop::Poller {
   Station(Port& port, Stack& stack, React react = {}) : port_(port), stack_(stack), react_(std::move(react)) {}
 
   bool poll(TimeNs now) override;
-  // The loop watches the port's descriptor.
+  // The loop watches the port's descriptor; one without is asked again when it is due.
   bool fall_asleep(TimeNs now) override;
   [[nodiscard]] TimeNs next_deadline() const override { return std::min(stack_.next_due(), port_.next_due()); }
 

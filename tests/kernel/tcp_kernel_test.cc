@@ -1,22 +1,15 @@
 // The stack against Linux's own TCP, over veth and TAP, good networks and bad ones, as server and as client. Skipped, with the
 // reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
-#include <poll.h>
 
-#include <atomic>
-#include <list>
-
-#include "kernel_peer.h"
 #include "namespace_pair.h"
+#include "stack_machine.h"
 #include "tcp/packet_port.h"
 
 namespace offpath::kernel_test {
 namespace {
 
 using namespace tcp;
-
-constexpr Ipv4Address self{0x0a090002}, kernel{0x0a090001};  // 10.9.0.2, 10.9.0.1
-constexpr std::uint16_t port = 7000;
 
 // Sends back what it receives, out of the very buffer it came into.
 class EchoOwner final : public Owner {
@@ -54,47 +47,6 @@ class EchoOwner final : public Owner {
   std::vector<Echo> flows_;
 };
 
-template <class AnyOwner>
-struct Machine {
-  std::unique_ptr<PacketPort> device;
-  std::unique_ptr<ImpairedPort> impaired;
-  std::unique_ptr<const CongestionControl> congestion = congestion_control("cubic").value();
-  AnyOwner owner;
-  std::unique_ptr<Stack> stack;
-  std::unique_ptr<Station> station;
-
-  Machine(std::unique_ptr<PacketPort> opened, const Impairments& bad, std::uint64_t seed) : device(std::move(opened)) {
-    impaired = std::make_unique<ImpairedPort>(*device, bad, bad, seed);
-    const bool good = bad.loss == 0 && bad.bytes_per_second == 0;
-    Port& used = good ? static_cast<Port&>(*device) : *impaired;
-    StackOptions options;
-    options.address = self;
-    options.secret = {seed, 99};
-    options.time_wait_ns = second_ns;
-    stack = std::make_unique<Stack>(options, used.capabilities(), *congestion, owner, monotonic_ns());
-    station = std::make_unique<Station>(used, *stack, [this](TimeNs now) { owner.act(*stack, now); });
-  }
-  // Polls until all of `peers` have done what they do.
-  void run(std::list<std::function<void()>> peers) {
-    std::atomic<std::size_t> left{peers.size()};
-    std::list<std::thread> threads;
-    for (auto& peer : peers) threads.emplace_back([&left, peer = std::move(peer)] { peer(), --left; });
-    const TimeNs limit = monotonic_ns() + 120 * second_ns;
-    TimeNs quiet_since = never;
-    for (TimeNs now = monotonic_ns(); now < limit; now = monotonic_ns()) {
-      const bool worked = station->poll(now);
-      if (left == 0 && quiet_since == never) quiet_since = now;
-      if (left == 0 && now > quiet_since + 300 * millisecond_ns) break;
-      if (worked || !station->fall_asleep(now)) continue;
-      const TimeNs due = std::min(station->next_deadline(), now + 5 * millisecond_ns);
-      const timespec wait{0, std::max<TimeNs>(due - now, 0)};
-      pollfd descriptor{device->wait_descriptor(), POLLIN, 0};
-      ::ppoll(&descriptor, 1, &wait, nullptr);
-    }
-    for (auto& thread : threads) thread.join();
-  }
-};
-
 class TcpAndTheKernel : public testing::Test {
  protected:
   static NamespacePair& namespaces() {
@@ -115,44 +67,10 @@ class TcpAndTheKernel : public testing::Test {
     return opened ? std::move(*opened) : nullptr;
   }
 
-  // The kernel's clients connect; each stream's bytes are their own.
-  template <class InPeer>
-  void expect_served(std::unique_ptr<PacketPort> device, const Impairments& bad, std::size_t clients, std::uint64_t bytes, InPeer in_peer) {
-    ASSERT_NE(device, nullptr);
-    Machine<TestOwner> machine(std::move(device), bad, 5);
-    machine.owner.plan = {bytes, 256 << 10};
-    ASSERT_TRUE(machine.stack->listen(port, 1, 256 << 10));
-    std::vector<Exchanged> results(clients);
-    std::list<std::function<void()>> peers;
-    for (std::size_t i = 0; i < clients; ++i)
-      peers.push_back([&, i] {
-        in_peer([&] {
-          const Fd fd = tcp_socket();
-          const auto local = static_cast<std::uint16_t>(20'000 + i);
-          const sockaddr_in from = address_of({kernel, local}), to = address_of({self, port});
-          if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return;
-          if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return;
-          results[i] = exchange(fd.get(), 2u * local, bytes, 2u * local + 1);
-        });
-      });
-    machine.run(std::move(peers));
-    counters = machine.stack->counters();
-    for (const Exchanged& result : results) {
-      EXPECT_TRUE(result.whole);
-      EXPECT_EQ(result.received, bytes);
-      EXPECT_EQ(result.wrong, 0u);
-    }
-    ASSERT_EQ(machine.owner.flows.size(), clients);
-    for (const auto& [tag, flow] : machine.owner.flows) {
-      EXPECT_EQ(flow.read, bytes);
-      EXPECT_EQ(flow.wrong, 0u);
-      EXPECT_EQ(flow.error, FlowError::none);
-    }
-  }
   StackCounters counters;  // of what was served last
   void in_far(const std::function<void()>& what) { in_namespace(namespaces().peer.get(), what); }
   void expect_served_over_veth(const Impairments& bad, std::size_t clients, std::uint64_t bytes) {
-    expect_served(veth(), bad, clients, bytes, [this](const auto& what) { in_far(what); });
+    counters = expect_served(veth(), bad, clients, bytes, [this](const auto& what) { in_far(what); });
   }
 };
 
@@ -197,48 +115,9 @@ TEST_F(TcpAndTheKernel, StreamsBothWaysOverTap) {
 }
 
 TEST_F(TcpAndTheKernel, ConnectsToItsServers) {
-  for (const bool good : {true, false}) {
-    auto device = veth();
-    ASSERT_NE(device, nullptr);
-    Machine<TestOwner> machine(std::move(device), good ? Impairments{} : bad_network(), 6);
-    constexpr std::size_t count = 8;
-    constexpr std::uint64_t bytes = 1 << 20;
-    std::vector<Exchanged> results(count);
-    Fd listening;
-    in_far([&] {
-      listening = tcp_socket();
-      const sockaddr_in at = address_of({kernel, port});
-      ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
-      ASSERT_EQ(::listen(listening.get(), 64), 0);
-    });
-    std::list<std::function<void()>> peers;
-    for (std::size_t i = 0; i < count; ++i)
-      peers.push_back([&, i] {
-        sockaddr_in from{};
-        socklen_t size = sizeof from;
-        const Fd fd(::accept(listening.get(), reinterpret_cast<sockaddr*>(&from), &size));
-        const std::uint64_t name = ntohs(from.sin_port);
-        if (fd) results[i] = exchange(fd.get(), 2 * name + 1, bytes, 2 * name);
-      });
-    for (std::size_t i = 0; i < count; ++i) {
-      TestFlow& flow = machine.owner.add({bytes, 128 << 10}, 0, 0);
-      flow.id = machine.stack->connect(0, {kernel, port}, flow.tag, 128 << 10, monotonic_ns()).value();
-      const std::uint64_t name = machine.stack->flow(flow.id)->key.local.port;
-      flow.send_stream = 2 * name;
-      flow.receive_stream = 2 * name + 1;
-    }
-    machine.run(std::move(peers));
-    for (const Exchanged& result : results) {
-      EXPECT_TRUE(result.whole);
-      EXPECT_EQ(result.received, bytes);
-      EXPECT_EQ(result.wrong, 0u);
-    }
-    for (const auto& [tag, flow] : machine.owner.flows) {
-      EXPECT_EQ(flow.read, bytes);
-      EXPECT_EQ(flow.wrong, 0u);
-      EXPECT_EQ(flow.error, FlowError::none);
-    }
-  }
+  const auto far = [this](const auto& what) { in_far(what); };
+  expect_connected(veth(), {}, 8, 1 << 20, far);
+  expect_connected(veth(), bad_network(), 8, 1 << 20, far);
 }
 
 TEST_F(TcpAndTheKernel, EchoesEachMessageAndALongStream) {

@@ -1,0 +1,27 @@
+#include "agent/tcp_device.h"
+
+#include "tcp/dpdk_port.h"
+#include "tcp/packet_port.h"
+
+namespace offpath::agent {
+
+namespace {
+
+// One that nobody else in the network has: given locally (2), with the IPv4 address in it.
+tcp::MacAddress mac_of(tcp::Ipv4Address address) noexcept {
+  const auto byte = [address](unsigned shift) { return static_cast<std::uint8_t>(address.value >> shift); };
+  return {2, 0, byte(24), byte(16), byte(8), byte(0)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<tcp::Port>> open_device(const TcpSettings& settings) {
+  switch (settings.kind) {
+    case TcpSettings::Kind::tap: return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
+    case TcpSettings::Kind::dpdk: return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
+    case TcpSettings::Kind::interface: break;
+  }
+  return tcp::PacketPort::open_interface(settings.device);
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,277 @@
+// DPDK's virtual devices as ports of the stack, with Linux's own TCP as the peer: net_af_packet on one end of a veth pair, net_tap; and
+// net_virtio_user over net_vhost, which has interrupts and segmentation as cards have. Skipped, with the reason, where no network namespaces can be made.
+#include <gtest/gtest.h>
+#include <linux/ethtool.h>
+#include <linux/if_packet.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+
+#include <filesystem>
+
+#include "namespace_pair.h"
+#include "stack_machine.h"
+#include "tcp/dpdk_port.h"
+#include "tcp/test_frames.h"
+
+namespace offpath::kernel_test {
+namespace {
+
+const std::vector<std::string> eal{"--no-huge", "-m", "64", "--no-pci"};
+const std::string on_veth = "net_af_packet0,iface=near", on_tap = "net_tap0,iface=dtap0";
+
+class DpdkAndTheKernel : public testing::Test {
+ protected:
+  static NamespacePair& namespaces() {
+    static NamespacePair pair;
+    return pair;
+  }
+  void SetUp() override {
+    if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
+    static const bool connected = namespaces().connect("10.9.0.1/24");
+    ASSERT_TRUE(connected);
+  }
+  static std::unique_ptr<Port> open(const std::string& device) {
+    auto opened = open_dpdk({device, eal});
+    if (!opened) ADD_FAILURE() << opened.error().message;
+    return opened ? std::move(*opened) : nullptr;
+  }
+  static std::string why_not(const std::string& device, const std::vector<std::string>& arguments = eal) {
+    const auto opened = open_dpdk({device, arguments});
+    return opened ? "it was opened" : opened.error().message;
+  }
+  // The kernel's end of net_tap is here, and a route leads to it as long as the device is there.
+  static std::unique_ptr<Port> open_tap() {
+    auto device = open(on_tap);
+    // It has itself told of frames by signals, which interrupt others' system calls. They are left to DPDK's thread.
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) sigaddset(&signals, signal);
+    EXPECT_EQ(pthread_sigmask(SIG_BLOCK, &signals, nullptr), 0);
+    EXPECT_TRUE(run("ip addr add 10.9.0.1/24 dev dtap0"));
+    return device;
+  }
+  static void in_far(const std::function<void()>& what) { in_namespace(namespaces().peer.get(), what); }
+
+  // Whether the kernel leaves the checksums of what it sends to the other end of the pair, as it does for a device of its own kind.
+  static void set_partial_checksums(bool on) {
+    in_far([on] {
+      const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      ethtool_value value{ETHTOOL_STXCSUM, on};
+      ifreq request{};
+      std::memcpy(request.ifr_name, "far", sizeof "far");
+      request.ifr_data = reinterpret_cast<char*>(&value);
+      ASSERT_EQ(::ioctl(fd.get(), SIOCETHTOOL, &request), 0);
+    });
+  }
+  // Until one that `is_it`, for at most a second.
+  template <class IsIt>
+  static bool receives(Port& device, const IsIt& is_it) {
+    std::array<ReceivedFrame, 64> frames;
+    for (const TimeNs end = monotonic_ns() + second_ns; monotonic_ns() < end;) {
+      const std::size_t count = device.receive(frames, monotonic_ns());
+      for (std::size_t i = 0; i < count; ++i)
+        if (is_it(frames[i])) return true;
+    }
+    return false;
+  }
+};
+
+FrameToSend frame_to(const MacAddress& to, const MacAddress& from, Bytes payload) {
+  FrameToSend frame{};
+  write_ethernet_header({to, from, 0x88b5}, frame.header.data());  // for experiments
+  frame.header_bytes = ethernet_header_bytes;
+  frame.payload = {payload, Bytes()};
+  return frame;
+}
+
+TEST_F(DpdkAndTheKernel, StreamsBothWaysOverAfPacket) {
+  set_partial_checksums(false);
+  for (const std::uint64_t bytes : {1ull, 1000ull, 1ull << 20, 16ull << 20}) expect_served(open(on_veth), {}, 1, bytes, in_far);
+  expect_served(open(on_veth), {}, 32, 100'000, in_far);
+  expect_connected(open(on_veth), {}, 4, 1 << 20, in_far);
+}
+
+// The kernel would have a card complete them. DPDK's driver does not tell which these are, so they look like damage.
+TEST_F(DpdkAndTheKernel, FramesWhoseChecksumNobodyCompletedAreDroppedAndCounted) {
+  set_partial_checksums(true);
+  Machine<TestOwner> machine(open(on_veth), {}, 1);
+  ASSERT_TRUE(machine.stack->listen(port, 1, 65'536));
+  machine.run({[] {
+    in_far([] {
+      const Fd fd = tcp_socket();
+      const timeval soon{0, 200'000};
+      ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
+      const sockaddr_in to = address_of({self, port});
+      EXPECT_NE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    });
+  }});
+  EXPECT_GT(machine.stack->counters().drops[static_cast<std::size_t>(Drop::bad_tcp_checksum)], 0u);
+  EXPECT_EQ(machine.stack->counters().accepted, 0u);
+}
+
+// Checksums are the driver's there, of both directions.
+TEST_F(DpdkAndTheKernel, StreamsBothWaysOverTap) {
+  const auto here = [](const auto& what) { what(); };
+  auto device = open_tap();
+  ASSERT_NE(device, nullptr);
+  EXPECT_TRUE(device->capabilities().checksum);
+  expect_served(std::move(device), {}, 2, 16 << 20, here);
+  expect_connected(open_tap(), {}, 4, 1 << 20, here);
+}
+
+// The kernel takes tags off, and the driver says that there was one.
+TEST_F(DpdkAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
+  auto device = open(on_veth);
+  ASSERT_NE(device, nullptr);
+  const auto send = [&](const std::vector<std::uint8_t>& after_addresses) {
+    in_far([&] {
+      std::vector<std::byte> frame(60);
+      write_ethernet_header({device->capabilities().mac, {2, 0, 0, 0, 0, 1}, 0}, frame.data());
+      std::memcpy(&frame[12], after_addresses.data(), after_addresses.size());
+      const Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+      sockaddr_ll to{};
+      to.sll_family = AF_PACKET;
+      to.sll_ifindex = static_cast<int>(::if_nametoindex("far"));
+      ASSERT_EQ(::sendto(fd.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to), 60);
+    });
+  };
+  const auto is_for_experiments = [](const ReceivedFrame& frame) { return read_ethernet_header(frame.bytes.data()).type == 0x88b5; };
+  const std::uint64_t before = device->counters().dropped_in;
+  send({0x81, 0x00, 0x00, 0x05, 0x88, 0xb5});
+  EXPECT_FALSE(receives(*device, is_for_experiments));
+  EXPECT_EQ(device->counters().dropped_in, before + 1);
+  send({0x88, 0xb5});
+  EXPECT_TRUE(receives(*device, is_for_experiments));
+}
+
+TEST_F(DpdkAndTheKernel, WhatADeviceDoesNotTakeIsLostAfterAWhile) {
+  auto device = open_tap();
+  ASSERT_NE(device, nullptr);
+  std::vector<std::byte> payload(100);
+  const FrameToSend frame = frame_to({2, 0, 0, 0, 0, 1}, device->capabilities().mac, payload);
+  ASSERT_EQ(device->transmit({&frame, 1}, second_ns), 1u);
+  ASSERT_TRUE(run("ip link set dtap0 down"));
+  EXPECT_FALSE(device->link_up());
+  ASSERT_EQ(device->transmit({&frame, 1}, 2 * second_ns), 0u);
+  EXPECT_EQ(device->transmit({&frame, 1}, 3 * second_ns), 1u);
+  EXPECT_EQ(device->counters().dropped_out, 1u);
+  EXPECT_EQ(device->counters().frames_out, 1u);
+  ASSERT_TRUE(run("ip link set dtap0 up"));
+  EXPECT_EQ(device->transmit({&frame, 1}, 4 * second_ns), 1u);
+  EXPECT_EQ(device->counters().frames_out, 2u);
+  EXPECT_TRUE(device->link_up());
+}
+
+// Without a descriptor it is asked again: soon after a frame, later and later, never not at all.
+TEST_F(DpdkAndTheKernel, ADeviceThatWakesNobodyIsDueAgain) {
+  auto device = open(on_veth);
+  ASSERT_NE(device, nullptr);
+  EXPECT_EQ(device->wait_descriptor(), -1);
+  std::array<ReceivedFrame, 64> frames;
+  while (device->receive(frames, second_ns) > 0) {}
+  std::vector<std::byte> payload(100);
+  const FrameToSend frame = frame_to({2, 0, 0, 0, 0, 1}, device->capabilities().mac, payload);
+  ASSERT_EQ(device->transmit({&frame, 1}, second_ns), 1u);
+  TimeNs last = 0;
+  for (const TimeNs quiet : {TimeNs(0), millisecond_ns, 4 * millisecond_ns, 100 * second_ns}) {
+    const TimeNs now = second_ns + quiet;
+    static_cast<void>(device->receive(frames, now));
+    EXPECT_GT(device->next_due() - now, last);
+    last = device->next_due() - now;
+  }
+  EXPECT_LE(last, millisecond_ns);
+  device->close();
+  EXPECT_EQ(device->next_due(), never);
+}
+
+TEST_F(DpdkAndTheKernel, WhatCannotBeOpenedSaysWhy) {
+  EXPECT_NE(why_not("").find("names no device"), std::string::npos);
+  EXPECT_NE(why_not("net_nonesuch0").find("net_nonesuch0"), std::string::npos);
+  EXPECT_NE(why_not("net_af_packet7,iface=nonesuch0").find("No such device"), std::string::npos);
+  EXPECT_NE(why_not("0000:03:00.0").find("0000:03:00.0"), std::string::npos);
+  EXPECT_NE(why_not(on_veth, {"-m", "99"}).find("begins once in a process, and has with '--no-huge -m 64 --no-pci'; this device wants '-m 99'"), std::string::npos);
+  EXPECT_NE(why_not(on_veth, {"--help"}).find("--help"), std::string::npos);
+  const auto device = open(on_veth);
+  EXPECT_NE(why_not(on_veth).find("has it already"), std::string::npos);
+}
+
+// A network card in software and the driver of one, in one process: they have interrupts and offloads as cards do.
+class DpdkCards : public DpdkAndTheKernel {
+ protected:
+  void SetUp() override {
+    DpdkAndTheKernel::SetUp();
+    if (IsSkipped()) return;
+    socket_ = std::filesystem::temp_directory_path() / fmt::format("offpath-vhost-{}", ::getpid());
+    std::filesystem::remove(socket_);
+    card = open("net_vhost0,tso=1,iface=" + socket_.string());
+    driver = open("net_virtio_user0,path=" + socket_.string());
+    ASSERT_TRUE(card && driver);
+    for (const TimeNs end = monotonic_ns() + 10 * second_ns; !card->link_up() && monotonic_ns() < end;) {}
+    ASSERT_TRUE(card->link_up());
+  }
+  void TearDown() override {
+    driver.reset();
+    card.reset();
+    std::filesystem::remove(socket_);
+  }
+  std::unique_ptr<Port> card, driver;
+  std::array<ReceivedFrame, 64> frames;
+
+ private:
+  std::filesystem::path socket_;
+};
+
+// Its descriptor tells of a frame, but only if the device was told that somebody sleeps.
+TEST_F(DpdkCards, WakeWhoSleeps) {
+  ASSERT_GE(driver->wait_descriptor(), 0);
+  EXPECT_EQ(driver->next_due(), never);
+  const auto is_woken = [&](int milliseconds) {
+    pollfd descriptor{driver->wait_descriptor(), POLLIN, 0};
+    return ::poll(&descriptor, 1, milliseconds) == 1;
+  };
+  std::vector<std::byte> payload(100);
+  const FrameToSend frame = frame_to(driver->capabilities().mac, card->capabilities().mac, payload);
+  for (int i = 0; i < 3; ++i) {
+    while (driver->receive(frames, 1) > 0) {}
+    ASSERT_TRUE(driver->fall_asleep(2));
+    EXPECT_FALSE(is_woken(20));
+    ASSERT_EQ(card->transmit({&frame, 1}, 3), 1u);
+    EXPECT_TRUE(is_woken(10'000));
+    EXPECT_EQ(driver->receive(frames, 4), 1u);
+    // One that came before: it cannot sleep, and loses nothing by having tried.
+    ASSERT_EQ(card->transmit({&frame, 1}, 5), 1u);
+    EXPECT_FALSE(driver->fall_asleep(6));
+    EXPECT_FALSE(driver->fall_asleep(6));
+    ASSERT_EQ(driver->receive(frames, 7), 1u);
+    EXPECT_TRUE(std::ranges::equal(frames[0].bytes.subspan(ethernet_header_bytes), payload));
+  }
+}
+
+// What is to be cut goes over in pieces, and comes whole to whoever reads it; its payload was copied before transmit returned.
+TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
+  ASSERT_TRUE(driver->capabilities().checksum);
+  ASSERT_GT(driver->capabilities().segmentation_bytes, 32'768u);
+  std::vector<std::byte> said(40'000);
+  for (std::size_t i = 0; i < said.size(); ++i) said[i] = stream_byte(4, i);
+  const std::vector<std::byte> kept = said;
+  Segment segment;
+  segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
+  segment.flags = flag::ack;
+  FrameToSend frame = segment_frame(segment, card->capabilities().mac, driver->capabilities().mac, Bytes(said).first(12'345), Bytes(said).subspan(12'345));
+  frame.segment_bytes = 1448;
+  ASSERT_EQ(driver->transmit({&frame, 1}, 1), 1u);
+  std::ranges::fill(said, std::byte{0});
+  EXPECT_TRUE(receives(*card, [&](const ReceivedFrame& arrived) {
+    Ipv4Packet packet;
+    Segment read;
+    EXPECT_TRUE(arrived.checksum_verified);
+    return read_ipv4(arrived.bytes.subspan(ethernet_header_bytes), packet) == Drop::none && read_segment(packet, true, read) == Drop::none &&
+           std::ranges::equal(read.payload, kept);
+  }));
+  EXPECT_EQ(driver->counters().frames_out, 1u);
+}
+
+}  // namespace
+}  // namespace offpath::kernel_test
