@@ -12,7 +12,7 @@ endif()
 
 # Build targets for the programs of one kind; presets build what they run and no more. Test programs are
 # not part of `all`: whoever only wants to run Offpath does not wait for them.
-foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_threaded fuzzers)
+foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers)
   add_custom_target(${group})
 endforeach()
 
@@ -84,7 +84,7 @@ function(offpath_program name)
   endif()
 endfunction()
 
-# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded] [ARGUMENTS …] [TIMEOUT seconds])
+# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …] [TIMEOUT seconds])
 #
 # A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
 # label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone.

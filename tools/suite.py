@@ -148,6 +148,27 @@ def arm_step() -> Step:
     return Step("arm", commands, lambda exits: step.count([0, *exits]))
 
 
+def dpdk_step() -> Step:
+    """The agent with DPDK, and its tests, where libdpdk is (`./dev dpdk` installs it)."""
+    if subprocess.run(["pkg-config", "--exists", "libdpdk"], check=False).returncode != 0:
+        reason = "skipped: there is no libdpdk; ./dev dpdk installs it"
+        return Step("dpdk", [["echo", reason]], lambda _: Tally(skipped=1))
+    built = ctest_step("dpdk", None)
+    report = REPORTS / "pytest-dpdk.xml"
+    agent = f"OFFPATH_DPDK_AGENT={ROOT / 'build/dpdk/bin/offpath-agent'}"
+    tests = "tests/e2e/test_dpdk.py"
+    whole: Command = ["env", agent, sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tests]
+
+    def count(exits: list[int]) -> Tally:
+        tally = built.count(exits[:3])
+        if len(exits) > 3:
+            tally += count_testcases(report) if report.exists() else Tally(failed=1, failures=[f"pytest {tests}"])
+        return tally
+
+    report.unlink(missing_ok=True)
+    return Step("dpdk", [*built.commands, whole], count)
+
+
 def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
     command: Command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
@@ -264,6 +285,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     }
     steps = list(named.values())
     named["arm"] = arm_step
+    named["dpdk"] = dpdk_step
     named["hw"] = hardware_step
     named["package"] = package_step
     named["hw-arm"] = lambda: hardware_step("hw-arm")
@@ -272,8 +294,8 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
     if long:
-        return [*steps, arm_step, hardware_step, named["hw-arm"], package_step]
-    return [*steps, hardware_step] if "CI" in os.environ else steps
+        return [*steps, arm_step, dpdk_step, hardware_step, named["hw-arm"], package_step]
+    return [*steps, dpdk_step, hardware_step] if "CI" in os.environ else steps
 
 
 def main() -> int:
@@ -281,7 +303,7 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="more seeds, longer fuzzing, Arm, packages")
     parser.add_argument(
         "--only", metavar="PATTERN",
-        help="a step (lint, release, pytest, asan, tsan, fuzz, arm, hw, hw-arm, package) or test names",
+        help="a step (lint, release, pytest, asan, tsan, fuzz, arm, dpdk, hw, hw-arm, package) or test names",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,25 @@ def test_arm_counts_what_failed_before_its_tests(
     monkeypatch.setattr(suite, "REPORTS", tmp_path)
     monkeypatch.setattr(suite.shutil, "which", lambda tool: f"/usr/bin/{tool}")
     assert suite.arm_step().count(exits).failures == [failure]
+
+
+def test_without_dpdk_its_tests_are_skipped_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1))
+    step = suite.dpdk_step()
+    assert "no libdpdk" in step.commands[0][1]
+    assert str(step.count([0])) == "0 passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.parametrize(
+    ("exits", "failure"),
+    [([0, 1], "dpdk: build"), ([0, 0, 8], "dpdk: ctest"), ([0, 0, 0, 2], "pytest tests/e2e/test_dpdk.py")],
+)
+def test_dpdk_counts_what_failed_before_its_tests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exits: list[int], failure: str
+) -> None:
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+    monkeypatch.setattr(suite.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    assert suite.dpdk_step().count(exits).failures == [failure]
 
 
 def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -251,6 +251,7 @@ void DpdkPort::close() {
   waits_.reset();
   armed_ = false;
   device_ = Probed();
+  pool_.reset();
 }
 
 bool DpdkPort::link_up() const {

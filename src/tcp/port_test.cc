@@ -10,8 +10,8 @@
 #include "tcp/memory_port.h"
 #include "tcp/segment.h"
 #include "tcp/stage_trace.h"
-#include "tcp/station.h"
 #include "tcp/test_frames.h"
+#include "tcp/test_network.h"
 #include "tcp/checksum.h"
 
 namespace offpath::tcp {
@@ -195,6 +195,39 @@ TEST(StageTrace, NotesFramesOfItsPortAndNothingElse) {
   EXPECT_EQ(record(1).stage, StageTrace::Stage::received);
   EXPECT_TRUE(before <= record(0).at && record(0).at <= record(1).at);
   unlink(path.c_str());
+}
+
+// Has frames whenever somebody is about to sleep, as a device whose interrupt comes too early to wake anybody.
+class RestlessPort final : public Port {
+ public:
+  std::size_t receive(std::span<ReceivedFrame>, TimeNs) override { return 0; }
+  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs) override { return frames.size(); }
+  [[nodiscard]] PortCapabilities capabilities() const override { return {}; }
+  [[nodiscard]] int wait_descriptor() const override { return -1; }
+  [[nodiscard]] PortCounters counters() const override { return {}; }
+  void close() override {}
+  [[nodiscard]] bool fall_asleep(TimeNs) override { return !restless; }
+  [[nodiscard]] bool link_up() const override { return !restless; }
+  bool restless = true;
+};
+
+TEST(Station, StaysAwakeForAPortThatHasFramesAlready) {
+  RestlessPort port;
+  ImpairedPort impaired(port, {}, {}, 1);
+  const auto congestion = congestion_control("cubic").value();
+  TestOwner owner;
+  StackOptions options;
+  options.address = {0x0a000001};
+  Stack stack(options, port.capabilities(), *congestion, owner, 0);
+  for (Port* used : {static_cast<Port*>(&port), static_cast<Port*>(&impaired)}) {
+    Station station(*used, stack);
+    port.restless = true;
+    EXPECT_FALSE(station.fall_asleep(0));
+    EXPECT_FALSE(used->link_up());
+    port.restless = false;
+    EXPECT_TRUE(station.fall_asleep(0));
+    EXPECT_TRUE(used->link_up());
+  }
 }
 
 }  // namespace
