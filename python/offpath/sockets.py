@@ -66,15 +66,20 @@ def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
-    """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q."""
+    """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q. Of an agent with several cores for
+    connections each row has its core: a listener is all cores'."""
     table = Table(box=None, pad_edge=False)
+    several = any(row.get("core", 0) for row in rows)
     for name in ("State", "Local", "Peer", "Process"):
         table.add_column(name)
     for name in ("Send-Q", "Received", "Sent", "RTT ms"):
         table.add_column(name, justify="right")
+    if several:
+        table.add_column("Core", justify="right")
     for row in rows:
         of = f"{row['program']} ({row['pid']})" if row["pid"] else "-"
         waiting = row["offered"] - row["acknowledged"]
-        figures = (waiting, row["received"], row["acknowledged"], f"{row['round_trip_us'] / 1000:.3g}")
+        figures = (waiting, row["received"], row["acknowledged"], f"{row['round_trip_us'] / 1000:.3g}",
+                   *([row["core"] if row["remote"] else "*"] if several else []))
         table.add_row(row["state"], row["local"], row["remote"] or "*", of, *map(str, figures))
     return table

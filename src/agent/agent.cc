@@ -77,12 +77,14 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   }
   OFP_TRY(open_disk());
   if (settings_.tcp) {
+    settings_.tcp->loop = settings_.loop;
     OFP_ASSIGN(tcp_, TcpPrograms::make(*loop_, *settings_.tcp, monotonic_ns()));  // while the rights are there
   }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;
   OFP_TRY(before_threads());
   OFP_TRY(join_parts());
+  if (tcp_) OFP_TRY(tcp_->start());
   if (settings_.http) {
     auto server = HttpServer::start(std::move(http_socket), *settings_.http, *board_);
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
@@ -198,7 +200,10 @@ Status Agent::join_parts() {
   records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit, dispatcher_->exchanges(),
                                              monotonic_ns());
   loop_->add(*records_);
-  status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) { publish(now); });
+  status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) {
+    if (!tcp_) return publish(std::nullopt, now);
+    tcp_->ask_status([this](TcpStatus tcp, TimeNs at) { publish(std::move(tcp), at); }, now);
+  });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
   return {};
@@ -281,7 +286,7 @@ TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_
 
 // ---- status
 
-void Agent::publish(TimeNs now) {
+void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   auto status = std::make_shared<AgentStatus>();
   status->name = settings_.name;
   status->version = agent_version;
@@ -326,7 +331,7 @@ void Agent::publish(TimeNs now) {
   status->tasks = dispatcher_->tasks().counters();
   status->messages = dispatcher_->tasks().messages().counters();
   status->exchanges = dispatcher_->exchanges().status(now);
-  if (tcp_) status->tcp = tcp_->status();
+  status->tcp = std::move(tcp);
   for (const pool::Trigger& each : dispatcher_->computes().triggers())
     status->triggers.push_back({each.options, each.counters, each.queue.size(), each.running, each.failure});
   status->alarms = alarms_->active(now);

@@ -9,7 +9,8 @@
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
 //
-// One loop for now: state is made for one core, and a second loop would be a second Dispatcher with its own channels.
+// One loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its own channels. Programs' TCP
+// connections have more (tcp.cores), each on a thread of its own.
 #pragma once
 
 #include <functional>
@@ -87,7 +88,7 @@ class Agent {
   [[nodiscard]] Status meet_others();
   void make_group();
   void leave_group();
-  void publish(TimeNs now);
+  void publish(std::optional<TcpStatus> tcp, TimeNs now);
   void close_channels();
 
   AgentSettings settings_;

@@ -313,6 +313,13 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.gauge("tcp_flows", "TCP connections, those that are ending included.", status.tcp->flows);
   families.gauge("tcp_half_open", "Connections begun by peers whose handshake is not done.", status.tcp->half_open);
   families.gauge("tcp_programs", "Programs with TCP connections.", status.tcp->programs.size());
+  for (const TcpStatus::Core& core : status.tcp->cores) {
+    const std::string number = std::to_string(core.core), core_segments = "TCP segments, by the agent's core that had them.";
+    families.gauge("tcp_core_flows", "TCP connections, by the agent's core that has them.", core.flows, {{"core", number}});
+    families.counter("tcp_core_segments_total", core_segments, core.segments_in, {{"core", number}, {"direction", "in"}});
+    families.counter("tcp_core_segments_total", core_segments, core.segments_out, {{"core", number}, {"direction", "out"}});
+    families.counter("tcp_core_busy_seconds_total", "Time that loops with TCP connections were busy.", seconds(core.loop.busy_ns), {{"core", number}});
+  }
   const std::string opened = "TCP connections that were opened, by who began.";
   families.counter("tcp_connections_total", opened, stack.connected, {{"begun", "here"}});
   families.counter("tcp_connections_total", opened, stack.accepted, {{"begun", "by_peer"}});

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "agent/core_list.h"
 #include "agent/exchange_settings.h"
 #include "base/text.h"
 #include "plugin/message.h"
@@ -126,27 +127,6 @@ Status read_group(const Config& config, AgentSettings& settings) {
   return {};
 }
 
-Result<std::vector<unsigned>> parse_cores(const Config& config) {
-  constexpr unsigned core_max = 4095;
-  std::vector<unsigned> cores;
-  for (const std::string& text : config.texts("plugin.cores")) {
-    const std::size_t dash = text.find('-');
-    unsigned first = 0, last = 0;
-    const char *middle = text.data() + std::min(dash, text.size()), *end = text.data() + text.size();
-    auto read = std::from_chars(text.data(), middle, first);
-    bool whole = read.ec == std::errc() && read.ptr == middle;
-    last = first;
-    if (dash != std::string::npos) {
-      read = std::from_chars(middle + 1, end, last);
-      whole = whole && read.ec == std::errc() && read.ptr == end;
-    }
-    if (!whole || last < first || last > core_max)
-      return bad_value(config, "plugin.cores", "'{}' is neither a core such as 2 nor a range such as 4-7", text);
-    for (unsigned core = first; core <= last; ++core) cores.push_back(core);
-  }
-  return cores;
-}
-
 Status parse_plugin_user(const Config& config, plugin::PluginOptions& options) {
   const std::string& user = config.text("plugin.user");
   if (user.empty()) return {};
@@ -176,7 +156,7 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
     options.waiting_max = static_cast<std::size_t>(one.integer("plugin.waiting_max"));
     OFP_TRY(parse_plugin_user(one, options));
     options.nice = static_cast<int>(one.integer("plugin.nice"));
-    OFP_ASSIGN(options.cores, parse_cores(one));
+    OFP_ASSIGN(options.cores, read_core_list(one, "plugin.cores"));
     plugins.push_back(std::move(options));
   }
   return plugins;

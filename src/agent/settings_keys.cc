@@ -155,6 +155,10 @@ constexpr ConfigKey keys[] = {
     {"tcp.gateway", ConfigType::text, "", "Where other networks are reached. Empty: they are not."},
     {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if it is to be smaller than the device's. 0: the device's.", 0, 65'535},
     {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},
+    {"tcp.cores", ConfigType::integer, "1",
+     "Loops for connections, each on a core of its own; which of them has a connection, its addresses and ports decide. The first is the agent's own loop. "
+     "More than 1 want a network interface, not a TAP device.", 1, 16},
+    {"tcp.pin", ConfigType::texts, "", "The cores that loops beyond the first run on, such as 2 or 4-7: as many as there are. Empty: any. The first: agent.pin."},
     {"tcp.flows_max", ConfigType::integer, "65536", "Connections of all programs together, those that are ending included.", 16, 1 << 22},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},

@@ -246,14 +246,20 @@ void write_tcp(Json& json, const AgentStatus& status) {
   json.key("drops").begin_object();
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     if (tcp.stack.drops[i] > 0) json.member(tcp::drop_text(static_cast<tcp::Drop>(i)), tcp.stack.drops[i]);
-  json.end_object().key("programs").begin_list();
+  json.end_object().key("cores").begin_list();
+  for (const TcpStatus::Core& each : tcp.cores) {
+    json.begin_object().member("core", each.core).member("flows", each.flows).member("segments_in", each.segments_in);
+    json.member("segments_out", each.segments_out).member("dropped_in", each.dropped_in);
+    json.member("busy_s", seconds(each.loop.busy_ns)).member("spinning_s", seconds(each.loop.spinning_ns)).member("sleeps", each.loop.sleeps).end_object();
+  }
+  json.end_list().key("programs").begin_list();
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners).member("seats", each.seats).end_object();
   }
   json.end_list().key("connections").begin_list();
   for (const auto& each : tcp.connections) {
-    json.begin_object().member("channel", each.program).member("state", each.listens ? "LISTEN" : tcp::state_name(each.state));
+    json.begin_object().member("channel", each.program).member("core", each.core).member("state", each.listens ? "LISTEN" : tcp::state_name(each.state));
     json.member("local", tcp::text_of(each.key.local)).member("remote", each.listens ? "" : tcp::text_of(each.key.remote));
     json.member("received", each.received).member("offered", each.offered).member("acknowledged", each.acknowledged);
     json.member("round_trip_us", each.round_trip_ns / microsecond_ns).end_object();

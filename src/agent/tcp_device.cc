@@ -13,15 +13,31 @@ tcp::MacAddress mac_of(tcp::Ipv4Address address) noexcept {
   return {2, 0, byte(24), byte(16), byte(8), byte(0)};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<tcp::Port>> open_device(const TcpSettings& settings) {
+Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
   switch (settings.kind) {
     case TcpSettings::Kind::tap: return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
     case TcpSettings::Kind::dpdk: return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
     case TcpSettings::Kind::interface: break;
   }
   return tcp::PacketPort::open_interface(settings.device);
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings) {
+  std::vector<std::unique_ptr<tcp::Port>> devices;
+  if (settings.cores == 1) {
+    OFP_ASSIGN(auto only, open_only(settings));
+    devices.push_back(std::move(only));
+    return devices;
+  }
+  tcp::Fanout fanout;
+  for (std::uint32_t core = 0; core < settings.cores; ++core) {
+    OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, &fanout));
+    devices.push_back(std::move(queue));
+  }
+  OFP_TRY(fanout.begin());
+  return devices;
 }
 
 }  // namespace offpath::agent

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "agent/tcp_device.h"
 #include "link/authentication.h"
@@ -26,26 +27,34 @@ Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const T
 }
 
 Status TcpPrograms::prepare(TimeNs now) {
-  OFP_ASSIGN(device_, open_device(settings_));
+  OFP_ASSIGN(auto devices, open_devices(settings_));
+  device_ = std::move(devices.front());
+  other_devices_.assign(std::make_move_iterator(devices.begin() + 1), std::make_move_iterator(devices.end()));
   OFP_ASSIGN(congestion_, tcp::congestion_control(settings_.congestion));
-  tcp::PortCapabilities capabilities = device_->capabilities();
-  if (settings_.mtu != 0) capabilities.mtu = std::min(capabilities.mtu, settings_.mtu);
-  settings_.stack.secret = {link::random_number(), link::random_number()};
-  stack_ = std::make_unique<tcp::Stack>(settings_.stack, capabilities, *congestion_, service_, now);
+  stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), capabilities_of(*device_, settings_), *congestion_, service_, now);
   service_.serve(*stack_);
+  tcp::Port* port = device_.get();
   if (!settings_.trace_file.empty()) {
     OFP_ASSIGN(trace_, tcp::StageTrace::create(settings_.trace_file));
-    traced_port_ = std::make_unique<tcp::TracedPort>(*device_, *trace_);
+    traced_port_ = std::make_unique<tcp::TracedPort>(*port, *trace_);
+    port = traced_port_.get();
   }
-  tcp::Port& port = traced_port_ ? static_cast<tcp::Port&>(*traced_port_) : *device_;
-  station_ = std::make_unique<tcp::Station>(port, *stack_, [this](TimeNs at) { react(at); });
+  if (settings_.cores > 1) {
+    OFP_TRY(make_cores(now));
+    overheard_port_ = std::make_unique<tcp::OverheardPort>(*port, [this](const tcp::ArpMessage& message) {
+      for (const auto& core : cores_) core->overhear(message);
+    });
+    port = overheard_port_.get();
+  }
+  station_ = std::make_unique<tcp::Station>(*port, *stack_, [this](TimeNs at) { react(at); });
   if (device_->wait_descriptor() < 0) return {};  // it is polled, and when it is due in the loop's sleep
   return loop_.watch(device_->wait_descriptor(), EPOLLIN);
 }
 
 TcpPrograms::~TcpPrograms() {
+  cores_.clear();
   for (const auto& [channel, program] : programs_)
-    for (const auto& [process, sockets] : program.processes) loop_.unwatch(sockets.wake.get());
+    for (const auto& [process, sockets] : program.processes) loop_.unwatch(sockets.wake->get());
   if (device_ && device_->wait_descriptor() >= 0) loop_.unwatch(device_->wait_descriptor());
 }
 
@@ -77,7 +86,9 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
   OFP_ASSIGN(View view, View::of(mapped));
   const auto memory = std::make_shared<View>(std::move(view));
-  OFP_TRY(service_.open(channel.number(), layout, privileged, [memory] { return memory->bytes(); }));
+  const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
+  OFP_TRY(service_.open(channel.number(), layout, privileged, view_of));
+  for (const auto& core : cores_) core->open(channel.number(), layout, privileged, view_of);
   Status wakes = make_wakes(channel, request.ticket);
   if (!wakes) leave(channel.number(), 0);  // it has no flow yet
   return wakes;
@@ -99,11 +110,12 @@ Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t ticket)
   Fd own(ends[0]);
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
-  return watch(channel.number(), 0, {std::move(own), {}});
+  return watch(channel.number(), 0, {std::make_shared<const Fd>(std::move(own)), {}});
 }
 
 Status TcpPrograms::watch(std::uint64_t channel, std::uint32_t process, Process sockets) {
-  OFP_TRY(loop_.watch(sockets.wake.get(), EPOLLIN, [this, channel, process](std::uint32_t, TimeNs now) { on_woken(channel, process, now); }));
+  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN, [this, channel, process](std::uint32_t, TimeNs now) { on_woken(channel, process, now); }));
+  for (const auto& core : cores_) core->add_process(channel, process, sockets.wake);
   programs_[channel].processes.insert_or_assign(process, std::move(sockets));
   return {};
 }
@@ -113,6 +125,8 @@ namespace {
 struct Datagram {
   ssize_t length;
   wire::TcpJoin join;
+  // Of a wake: the core that it is for.
+  [[nodiscard]] std::uint8_t core() const noexcept { return static_cast<std::uint8_t>(join.kind & 0xff); }
   std::array<Fd, 2> sockets;
 };
 
@@ -156,9 +170,12 @@ void TcpPrograms::on_woken(std::uint64_t channel, std::uint32_t process, TimeNs 
   for (int i = 0; i < datagrams_of_a_look; ++i) {
     const auto program = programs_.find(channel);
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
-    Datagram got = receive_from(program->second.processes.at(process).wake.get());
+    Datagram got = receive_from(program->second.processes.at(process).wake->get());
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got.length <= 0) return on_process_ended(channel, process, now);
+    // Where several lie, more may have found no room: then it is all that may be meant.
+    for (std::uint32_t core = 1; core <= cores_.size(); ++core)
+      if (i > 0 || core == got.core()) cores_[core - 1]->wake();
     if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
     if (Status joined = join(channel, process, got.join, std::move(got.sockets)); !joined) return refuse(channel, std::move(joined).error(), now);
   }
@@ -169,17 +186,18 @@ Status TcpPrograms::join(std::uint64_t channel, std::uint32_t from, const wire::
   if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
     return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
   if (join.process != from) OFP_TRY(service_.add_process(channel, join.process));
-  else loop_.unwatch(programs_.at(channel).processes.at(from).wake.get());
+  else loop_.unwatch(programs_.at(channel).processes.at(from).wake->get());
   // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.
   static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return watch(channel, join.process, {std::move(sockets[0]), std::move(sockets[1])});
+  return watch(channel, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
 }
 
 // Who holds what it had is the program's own affair: those that are left let go of it.
 void TcpPrograms::on_process_ended(std::uint64_t channel, std::uint32_t process, TimeNs now) {
   Program& program = programs_.at(channel);
-  loop_.unwatch(program.processes.at(process).wake.get());
+  loop_.unwatch(program.processes.at(process).wake->get());
   program.processes.erase(process);
+  for (const auto& core : cores_) core->remove_process(channel, process);
   if (!service_.remove_process(channel, process) || program.processes.empty())
     return refuse(channel, {Error::closed, "every process of the program has closed the descriptor by which its connections wake the agent"}, now);
   for (const auto& [other, sockets] : program.processes)
@@ -194,9 +212,10 @@ void TcpPrograms::refuse(std::uint64_t channel, Failure why, TimeNs now) {
 
 void TcpPrograms::leave(std::uint64_t channel, TimeNs now) {
   service_.close(channel, now);
+  for (const auto& core : cores_) core->close(channel);
   const auto program = programs_.extract(channel);
   if (!program) return;
-  for (const auto& [process, sockets] : program.mapped().processes) loop_.unwatch(sockets.wake.get());
+  for (const auto& [process, sockets] : program.mapped().processes) loop_.unwatch(sockets.wake->get());
 }
 
 void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
@@ -216,42 +235,82 @@ void TcpPrograms::react(TimeNs now) {
   if (service_.counters().news != before.news) trace_->note(tcp::StageTrace::Stage::told);
 }
 
-bool TcpPrograms::poll(TimeNs now) {
-  service_.attach(now);
-  const std::uint64_t wishes = service_.counters().wishes;
-  const bool worked = station_->poll(now);
+void TcpPrograms::wake_programs() {
   for (const auto& [number, process] : service_.take_wakes())
     if (const auto program = programs_.find(number); program != programs_.end())
       if (const auto of = program->second.processes.find(process); of != program->second.processes.end())
-        static_cast<void>(send(of->second.wake.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+        static_cast<void>(send(of->second.wake->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+bool TcpPrograms::poll(TimeNs now) {
+  bool worked = hear_cores(now);
+  service_.attach(now);
+  const std::uint64_t wishes = service_.counters().wishes;
+  worked |= station_->poll(now);
+  wake_programs();
   auto ended = service_.take_ended();
   for (auto& each : ended)
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
+  tell_cores();  // after programs that have ended: their ports are given to others
   return worked || !ended.empty() || service_.counters().wishes != wishes;
 }
 
 bool TcpPrograms::fall_asleep(TimeNs now) {
   service_.attach(now);  // other pollers were asked before
+  for (const auto& core : cores_)
+    if (!core->flush() || !core->told().fall_asleep(now)) return false;
   return station_->fall_asleep(now) && service_.fall_asleep();
 }
 
-namespace {
-constexpr std::size_t connections_shown = 4096;
+// ---- other cores
+
+Status TcpPrograms::make_cores(TimeNs now) {
+  for (std::uint32_t number = 1; number < settings_.cores; ++number) {
+    TcpCore::ToCore0 told{[this](const tcp::CoreMessage& message) { service_.on_message(message, 0); },
+                          [this](tcp::TcpService::Ended ended, TimeNs at) {
+                            if (programs_.contains(ended.program)) refuse(ended.program, std::move(ended.why), at);
+                          }};
+    OFP_ASSIGN(auto core, TcpCore::make(number, loop_, settings_, *congestion_, std::move(other_devices_[number - 1]), std::move(told), now));
+    cores_.push_back(std::move(core));
+  }
+  other_devices_.clear();
+  return {};
 }
 
-TcpStatus TcpPrograms::status() const {
-  TcpStatus status;
-  status.device = settings_.device;
-  status.address = tcp::text_of(settings_.stack.address);
-  status.link_up = device_->link_up();
-  status.flows = stack_->flows();
-  status.half_open = stack_->half_open();
-  status.stack = stack_->counters();
-  status.port = device_->counters();
-  status.service = service_.counters();
-  status.programs = service_.programs();
-  status.connections = service_.connections(connections_shown);
-  return status;
+Status TcpPrograms::start() {
+  for (std::size_t i = 0; i < cores_.size(); ++i) OFP_TRY(cores_[i]->start(settings_.pin.empty() ? std::nullopt : std::optional(settings_.pin[i])));
+  return {};
+}
+
+bool TcpPrograms::hear_cores(TimeNs now) {
+  bool heard = false;
+  for (const auto& core : cores_) heard = core->told().poll(now) || heard;
+  return heard;
+}
+
+void TcpPrograms::tell_cores() {
+  for (const tcp::CoreMessage& message : service_.take_messages())
+    for (const auto& core : cores_) core->say(message);
+  for (const auto& core : cores_) core->flush();
+}
+
+void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now) {
+  struct Gathered {
+    TcpStatus all;
+    std::vector<TcpStatus> others;
+  };
+  auto gathered = std::make_shared<Gathered>(Gathered{status_of(0, *stack_, *device_, service_, loop_), {}});
+  gathered->all.device = settings_.device;
+  if (cores_.empty()) return answer(std::move(gathered->all), now);
+  for (const auto& core : cores_) {
+    core->ask_status([this, gathered, answer](TcpStatus status, TimeNs at) {
+      gathered->others.push_back(std::move(status));
+      if (gathered->others.size() < cores_.size()) return;
+      std::ranges::sort(gathered->others, {}, [](const TcpStatus& each) { return each.cores.front().core; });
+      for (TcpStatus& each : gathered->others) add(gathered->all, std::move(each));
+      answer(std::move(gathered->all), at);
+    });
+  }
 }
 
 }  // namespace offpath::agent

@@ -2,6 +2,8 @@
 // and this agent wake each other by datagrams on a pair of sockets, one for each of the program's processes, so that neither side can
 // make the other's sending wait. The end of a process is the end of its socket. Its connections are a program's until its last process
 // has ended: the agent has a view of their memory of its own, and the channel over which they were opened may end before.
+//
+// This is core 0, on the agent's loop. Others (tcp.cores, tcp_core.h) have threads of their own, and hear of programs from here.
 #pragma once
 
 #include <array>
@@ -11,26 +13,18 @@
 #include <string>
 #include <vector>
 
+#include "agent/tcp_core.h"
 #include "agent/tcp_settings.h"
+#include "agent/tcp_status.h"
 #include "base/fd.h"
 #include "channel/agent_end.h"
 #include "loop/loop.h"
+#include "tcp/overheard_port.h"
 #include "tcp/stage_trace.h"
 #include "tcp/station.h"
 #include "tcp/tcp_service.h"
 
 namespace offpath::agent {
-
-struct TcpStatus {
-  std::string device, address;
-  bool link_up = true;
-  std::size_t flows = 0, half_open = 0;
-  tcp::StackCounters stack;
-  tcp::PortCounters port;
-  tcp::TcpServiceCounters service;
-  std::vector<tcp::TcpService::ProgramStatus> programs;
-  std::vector<tcp::TcpService::ConnectionStatus> connections;  // at most connections_shown
-};
 
 class TcpPrograms final : public loop::Poller {
  public:
@@ -49,11 +43,15 @@ class TcpPrograms final : public loop::Poller {
   bool fall_asleep(TimeNs now) override;
   [[nodiscard]] TimeNs next_deadline() const override { return station_->next_deadline(); }
 
-  [[nodiscard]] TcpStatus status() const;
+  // Threads of other cores, once rights are given up.
+  [[nodiscard]] Status start();
+  // All cores', as soon as each has told; at once, if there is one.
+  void ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now);
 
  private:
-  TcpPrograms(loop::Loop& loop, const TcpSettings& settings) : loop_(loop), settings_(settings), service_(settings.limits) {}
+  TcpPrograms(loop::Loop& loop, const TcpSettings& settings) : loop_(loop), settings_(settings), service_(settings.limits, 0, settings.cores) {}
   [[nodiscard]] Status prepare(TimeNs now);
+  [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged);
   // The same memory, mapped once more.
   class View {
@@ -69,7 +67,8 @@ class TcpPrograms final : public loop::Poller {
     MutableBytes bytes_;
   };
   struct Process {
-    Fd wake, notices;
+    std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
+    Fd notices;
   };
   struct Program {
     std::map<std::uint32_t, Process> processes;
@@ -84,10 +83,15 @@ class TcpPrograms final : public loop::Poller {
   void refuse(std::uint64_t channel, Failure why, TimeNs now);
   void leave(std::uint64_t channel, TimeNs now);
   void react(TimeNs now);
+  void wake_programs();
+  bool hear_cores(TimeNs now);
+  void tell_cores();
 
   loop::Loop& loop_;
   TcpSettings settings_;
   std::unique_ptr<tcp::Port> device_;
+  std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until cores have them
+  std::unique_ptr<tcp::OverheardPort> overheard_port_;     // null: there is one core
   std::unique_ptr<tcp::StageTrace> trace_;        // null: none is kept
   std::unique_ptr<tcp::TracedPort> traced_port_;  // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;
@@ -95,6 +99,7 @@ class TcpPrograms final : public loop::Poller {
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
   std::map<std::uint64_t, Program> programs_;  // by channel
+  std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one
 };
 
 }  // namespace offpath::agent

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "agent/core_list.h"
 #include "tcp/congestion.h"
+#include "wire/tcp_area.h"
 
 namespace offpath::agent {
 
@@ -62,6 +64,19 @@ Status parse_device(const Config& config, TcpSettings& settings) {
   return {};
 }
 
+Status parse_cores(const Config& config, TcpSettings& settings) {
+  settings.cores = static_cast<std::uint32_t>(config.integer("tcp.cores"));
+  OFP_ASSIGN(settings.pin, read_core_list(config, "tcp.pin"));
+  if (!settings.pin.empty() && settings.pin.size() != settings.cores - 1)
+    return bad_value(config, "tcp.pin", "{} cores are named for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins", settings.pin.size(),
+                     settings.cores - 1, settings.cores);
+  if (settings.cores == 1) return {};
+  if (settings.kind != TcpSettings::Kind::interface)
+    return bad_value(config, "tcp.cores", "{} cores want an interface whose frames the kernel can steer to them; {} serves 1", settings.cores, config.text("tcp.device"));
+  if (!settings.trace_file.empty()) return bad_value(config, "tcp.trace_file", "stages are noted where tcp.cores is 1, not {}", settings.cores);
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
@@ -79,6 +94,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.congestion = config.text("tcp.congestion");
   if (const auto known = tcp::congestion_control(settings.congestion); !known) return bad_value(config, "tcp.congestion", "{}", known.error().message);
   settings.trace_file = config.text("tcp.trace_file");
+  OFP_TRY(parse_cores(config, settings));
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
   settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "loop/loop.h"
 #include "tcp/stack_options.h"
 #include "tcp/tcp_service.h"
 
@@ -19,7 +20,10 @@ struct TcpSettings {
   std::uint16_t mtu = 0;  // 0: the device's
   std::string congestion;
   std::string trace_file;  // empty: none
-  tcp::StackOptions stack;  // without its secret
+  std::uint32_t cores = 1;  // loops
+  std::vector<unsigned> pin;  // the machine's cores that loops beside the agent's own run on; none: any
+  loop::LoopOptions loop;     // of these
+  tcp::StackOptions stack;  // of all cores together, without its secret
   tcp::TcpServiceLimits limits;
 };
 

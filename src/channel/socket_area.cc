@@ -32,7 +32,10 @@ constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
 // Of a process: itself, and two bits for each handle.
 [[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept { return line_bytes + align_up(16ull * words_of(layout), line_bytes); }
 [[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
-[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept { return align_up(cells_at(layout) + layout.flows * cell_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept { return cells_at(layout) + layout.flows * cell_bytes; }
+// Of a listener: how many it has on each core.
+constexpr std::uint64_t seats_bytes = wire::tcp_cores_max * sizeof(std::uint16_t);
+[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept { return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes); }
 [[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
   return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
 }
@@ -46,20 +49,31 @@ TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
   return layout;
 }
 
-SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake, std::uint32_t process)
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process)
     : memory_(memory), layout_(layout_of(options)), send_bytes_(options.send_bytes), receive_bytes_(options.receive_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) && std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
+  cores_ = cores_told();
 }
 
-SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake) : SocketArea(memory, options, std::move(wake), 0) {
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake) : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
   shared_->lock.init();
-  shared_->first_free = nobody;
   shared_->processes = 1;
   process(0).is = Process::Is::alive;
+  spread();
+}
+
+void SocketArea::spread() {
+  cores_ = cores_told();
+  shared_->first_free.fill(nobody);
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
+}
+
+// What the agent told is the same for the whole life of the area; none before it was opened.
+std::uint32_t SocketArea::cores_told() const noexcept {
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
 }
 
 MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
@@ -80,6 +94,13 @@ std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) con
 
 std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
+std::uint16_t& SocketArea::seated(Handle listener, std::uint32_t core) const noexcept {
+  return reinterpret_cast<std::uint16_t*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
+}
+
+// Where wishes about it go.
+std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
+
 std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
   return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) + (receives ? send_bytes_ : 0);
 }
@@ -90,10 +111,19 @@ Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
   return &cell(handle);
 }
 
-std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
-  const Handle handle = shared_->first_free;
+// One that has handles left, each in its turn.
+std::uint32_t SocketArea::next_core() noexcept {
+  for (std::uint32_t i = 0; i < cores_ - 1; ++i) {
+    const std::uint32_t core = shared_->turn++ % cores_;
+    if (shared_->first_free[core] != nobody) return core;
+  }
+  return cores_ == 1 ? 0 : shared_->turn++ % cores_;
+}
+
+std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) noexcept {
+  const Handle handle = shared_->first_free[core];
   if (handle == nobody) return std::nullopt;
-  shared_->first_free = cell(handle).next;
+  shared_->first_free[core] = cell(handle).next;
   clear(handle);
   // Of one that died before it had let go.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
@@ -104,7 +134,7 @@ std::optional<SocketArea::Handle> SocketArea::take_handle() noexcept {
 
 void SocketArea::free_handle(Handle handle) noexcept {
   clear(handle);
-  cell(handle).next = std::exchange(shared_->first_free, handle);
+  cell(handle).next = std::exchange(shared_->first_free[core_of(handle)], handle);
 }
 
 void SocketArea::clear(Handle handle) noexcept {
@@ -114,22 +144,39 @@ void SocketArea::clear(Handle handle) noexcept {
 
 // ---- wishes
 
-bool SocketArea::room() const noexcept {
-  const bool there = shared_->wishes - word(memory_, wire::tcp_word::wishes_taken).load(std::memory_order_acquire) < layout_.wish_slots;
-  if (!there) shared_->waits_for_room = true;
+bool SocketArea::room(std::uint32_t core) const noexcept {
+  const bool there =
+      shared_->wishes[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) < layout_.wish_slots;
+  if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
 
-void SocketArea::post(const TcpWish& wish) noexcept {
-  std::memcpy(memory_.data() + TcpAreaLayout::wishes + shared_->wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
-  word(memory_, wire::tcp_word::wishes).store(++shared_->wishes, std::memory_order_release);
+bool SocketArea::room_anywhere() const noexcept {
+  bool there = false;
+  for (std::uint32_t core = 0; core < cores_; ++core) there = room(core) || there;
+  return there;
 }
 
+void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
+  std::uint64_t& wishes = shared_->wishes[core];
+  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) + wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes).store(++wishes, std::memory_order_release);
+  ++shared_->posted;
+}
+
+// All cores that have something to take, for who died before it had told may have posted to any.
 void SocketArea::tell_agent() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word(memory_, wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) return;
-  word(memory_, wire::tcp_word::agent_asleep).store(0, std::memory_order_relaxed);
-  wake_();
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    const std::uint64_t lines = wire::tcp_word::of_core(core);
+    if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) continue;
+    if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core]) tell_core(core);
+  }
+}
+
+void SocketArea::tell_core(std::uint32_t core) noexcept {
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep).store(0, std::memory_order_relaxed);
+  wake_(core);
 }
 
 void SocketArea::name_rings(Handle handle, TcpWish& wish) const noexcept {
@@ -157,7 +204,8 @@ bool SocketArea::settle(Handle handle) noexcept {
                {owed_holders, TcpWishKind::holders}, {owed_options, TcpWishKind::options}};
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
-    if (!room()) return false;
+    const std::uint32_t core = ring_of(handle);
+    if (!room(core)) return false;
     TcpWish wish{};
     wish.kind = each.kind;
     wish.handle = handle;
@@ -172,23 +220,46 @@ bool SocketArea::settle(Handle handle) noexcept {
       wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
       wish.keepalive_probes = owing.wishes.keepalive_probes;
     }
-    post(wish);
+    post(core, wish);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);
   }
   return true;
 }
 
 void SocketArea::settle() noexcept {
-  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room(); ++handle)
+  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room_anywhere(); ++handle)
     if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
-  for (Handle handle = 0; shared_->lacking > 0 && handle < layout_.flows && shared_->first_free != nobody && room(); ++handle)
+  const auto some_free = [&] {
+    return std::any_of(shared_->first_free.begin(), shared_->first_free.begin() + cores_, [](Handle first) { return first != nobody; });
+  };
+  for (Handle handle = 0; shared_->lacking > 0 && handle < layout_.flows && some_free() && room_anywhere(); ++handle)
     if (cell(handle).is == Cell::Is::listener && cell(handle).lacks) fill_seats(handle);
 }
 
+// Connections are spread unevenly, so each core has half as many again as its part of them.
+std::uint32_t SocketArea::seats_of_core(const Cell& listener) const noexcept {
+  return std::min(listener.backlog, (3 * listener.backlog + 2 * cores_ - 1) / (2 * cores_));
+}
+
+// Other cores have the listener once that was told.
 void SocketArea::fill_seats(Handle handle) noexcept {
   Cell& listener = cell(handle);
-  while (!listener.gone && listener.seated < listener.backlog && room()) {
-    const auto seat = take_handle();
+  const std::uint32_t wanted = seats_of_core(listener);
+  const std::uint32_t listening = (listener.told & news::listening) != 0 ? cores_ : 1;
+  bool lacks = false;
+  for (std::uint32_t core = 0; core < cores_ && !listener.gone; ++core) {
+    if (core < listening) fill_seats(handle, core);
+    lacks = lacks || seated(handle, core) < wanted;
+  }
+  shared_->lacking += static_cast<std::uint32_t>(lacks) - static_cast<std::uint32_t>(listener.lacks);
+  listener.lacks = lacks;
+}
+
+void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
+  const Cell& listener = cell(handle);
+  const std::uint32_t wanted = seats_of_core(listener);
+  while (seated(handle, core) < wanted && room(core)) {
+    const auto seat = take_handle(core);
     if (!seat) break;
     cell(*seat).is = Cell::Is::seat;
     cell(*seat).listener = handle;
@@ -197,12 +268,9 @@ void SocketArea::fill_seats(Handle handle) noexcept {
     wish.kind = TcpWishKind::seat;
     wish.listener = handle;
     name_rings(*seat, wish);
-    post(wish);
-    ++listener.seated;
+    post(core, wish);
+    ++seated(handle, core);
   }
-  const bool lacks = !listener.gone && listener.seated < listener.backlog;
-  shared_->lacking += static_cast<std::uint32_t>(lacks) - static_cast<std::uint32_t>(listener.lacks);
-  listener.lacks = lacks;
 }
 
 // ---- news
@@ -232,9 +300,11 @@ std::optional<SocketArea::Handle> SocketArea::take_changed() {
 }
 
 bool SocketArea::has_news() const noexcept {
-  return word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) !=
-             std::atomic_ref<std::uint64_t>(shared_->news_taken).load(std::memory_order_relaxed) ||
-         std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
+  for (std::uint32_t core = 0; core < cores_; ++core)
+    if (word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
+        std::atomic_ref<std::uint64_t>(shared_->news_taken[core]).load(std::memory_order_relaxed))
+      return true;
+  return std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
 }
 
 bool SocketArea::has_changed() const noexcept {
@@ -270,6 +340,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
     about.remote_address = told.remote_address;
     about.remote_port = told.remote_port;
   }
+  if ((told.what & news::listening) != 0 && cores_ > 1 && about.is == Cell::Is::listener) fill_seats(told.handle);
   if ((told.what & news::accepted) != 0 && about.is == Cell::Is::seat) {
     about.is = Cell::Is::flow;
     about.next = nobody;
@@ -296,26 +367,36 @@ void SocketArea::take(const TcpNews& told) noexcept {
   about.owed = 0;
   if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
     Cell& listener = cell(about.listener);
-    --listener.seated;
+    --seated(about.listener, core_of(told.handle));
     if (!listener.lacks) ++shared_->lacking;
     listener.lacks = true;
   }
   if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
 }
 
-bool SocketArea::take_all() noexcept {
-  const std::uint64_t posted = word(memory_, wire::tcp_word::news).load(std::memory_order_acquire);
-  if (posted == shared_->news_taken) return false;
-  while (shared_->news_taken != posted) {
+bool SocketArea::take_all(std::uint32_t core) noexcept {
+  const std::uint64_t lines = wire::tcp_word::of_core(core);
+  const std::uint64_t posted = word(memory_, lines + wire::tcp_word::news).load(std::memory_order_acquire);
+  std::uint64_t& taken = shared_->news_taken[core];
+  if (posted == taken) return false;
+  while (taken != posted) {
     TcpNews told;
-    std::memcpy(&told, memory_.data() + layout_.news() + shared_->news_taken % layout_.news_slots * TcpAreaLayout::slot_bytes, sizeof told);
+    std::memcpy(&told, memory_.data() + layout_.news() + layout_.of_core(core) + taken % layout_.news_slots * TcpAreaLayout::slot_bytes, sizeof told);
     take(told);
-    ++shared_->news_taken;
+    ++taken;
   }
-  word(memory_, wire::tcp_word::news_taken).store(shared_->news_taken, std::memory_order_release);
+  word(memory_, lines + wire::tcp_word::news_taken).store(taken, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word(memory_, wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 2) tell_agent();
+  if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 2) tell_core(core);
   return true;
+}
+
+bool SocketArea::take_all() noexcept {
+  const std::uint64_t before = shared_->posted;
+  bool told = false;
+  for (std::uint32_t core = 0; core < cores_; ++core) told = take_all(core) || told;
+  if (shared_->posted != before) tell_agent();
+  return told;
 }
 
 bool SocketArea::take_in() {
@@ -325,20 +406,24 @@ bool SocketArea::take_in() {
     std::atomic_ref<std::uint32_t>(process(process_).told).store(0, std::memory_order_relaxed);
     told = true;
   }
-  const std::uint64_t before = shared_->wishes;
+  const std::uint64_t before = shared_->posted;
   if (shared_->owing > 0 || shared_->lacking > 0) settle();
-  if (shared_->wishes != before) tell_agent();
+  if (shared_->posted != before) tell_agent();
   return told;
 }
 
 bool SocketArea::fall_asleep() {
   const Lock lock(*this);
   const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
-  word(memory_, asleep).store(shared_->waits_for_room ? 2 : 1, std::memory_order_relaxed);
+  word(memory_, asleep).store(shared_->waits_for_room != 0 ? 2 : 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool room_came = std::exchange(shared_->waits_for_room, false) && room();
-  if (word(memory_, wire::tcp_word::news).load(std::memory_order_acquire) == shared_->news_taken && !room_came && process(process_).told == 0)
-    return true;
+  bool something = process(process_).told != 0;
+  const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    if ((waited >> core & 1) != 0) something = room(core) || something;
+    something = something || word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) != shared_->news_taken[core];
+  }
+  if (!something) return true;
   word(memory_, asleep).store(0, std::memory_order_relaxed);
   return false;
 }

@@ -54,12 +54,17 @@ class SocketArea {
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
-  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping agent look.
-  SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake);
+  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping core of the agent's look.
+  using Wake = std::function<void(std::uint32_t core)>;
+  SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
   // The same area in another process that maps it, the one of this number.
-  SocketArea(MutableBytes memory, const SocketOptions& options, std::function<void()> wake, std::uint32_t process);
+  SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process);
   SocketArea(const SocketArea&) = delete;
   SocketArea& operator=(const SocketArea&) = delete;
+  // Once the agent has opened it, and before it is used: the agent has said how many cores it has.
+  void spread();
+  [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
+  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
 
   // Whether it was granted is told by look(). `flags`: wire::tcp_no_delay.
   [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
@@ -123,29 +128,38 @@ class SocketArea {
   void count_holders() const noexcept;
   void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
-  [[nodiscard]] std::optional<Handle> take_handle() noexcept;
+  [[nodiscard]] std::uint32_t cores_told() const noexcept;
+  [[nodiscard]] std::uint32_t next_core() noexcept;
+  [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
+  [[nodiscard]] std::uint16_t& seated(Handle listener, std::uint32_t core) const noexcept;
+  [[nodiscard]] std::uint32_t seats_of_core(const Cell& listener) const noexcept;
+  [[nodiscard]] std::optional<Handle> take_handle(std::uint32_t core) noexcept;
   void free_handle(Handle handle) noexcept;
   void name_rings(Handle handle, wire::TcpWish& wish) const noexcept;
-  [[nodiscard]] bool room() const noexcept;
-  void post(const wire::TcpWish& wish) noexcept;
+  [[nodiscard]] bool room(std::uint32_t core) const noexcept;
+  [[nodiscard]] bool room_anywhere() const noexcept;
+  void post(std::uint32_t core, const wire::TcpWish& wish) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
   void fill_seats(Handle listener) noexcept;
+  void fill_seats(Handle listener, std::uint32_t core) noexcept;
   [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
   void mark_changed(Handle handle) noexcept;
   void clear(Handle handle) noexcept;
   void take(const wire::TcpNews& news) noexcept;
   bool take_all() noexcept;
+  bool take_all(std::uint32_t core) noexcept;
   void end(Handle handle, bool abort) noexcept;
   void tell_agent() noexcept;
+  void tell_core(std::uint32_t core) noexcept;
 
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;
   std::uint32_t send_bytes_, receive_bytes_;
   std::uint64_t kept_bytes_;
-  std::function<void()> wake_;
-  std::uint32_t process_ = 0;
+  Wake wake_;
+  std::uint32_t process_ = 0, cores_ = 1;
   Shared* shared_;
 };
 

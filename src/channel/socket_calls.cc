@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "channel/socket_cells.h"
+#include "wire/flow_steering.h"
 
 namespace offpath::channel {
 
@@ -42,14 +43,16 @@ void by_pieces(std::uint64_t position, std::size_t bytes, std::uint32_t ring_byt
 Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
   const Lock lock(*this);
   if (port == 0) return fail(Error::invalid, "a listener wants a port");
-  if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
-  const auto handle = take_handle();
+  if (!room(0)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& listener = cell(*handle);
   listener.is = Cell::Is::listener;
+  listener.listens = true;
   listener.port = port;
   listener.serial = ++shared_->listeners;
   listener.backlog = std::clamp(backlog, 1u, layout_.flows);
+  for (std::uint32_t core = 0; core < cores_; ++core) seated(*handle, core) = 0;
   hold(process_, *handle);
   TcpWish wish{};
   wish.kind = TcpWishKind::listen;
@@ -57,7 +60,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
   wish.port = port;
   wish.flags = flags;
   wish.receive_bytes = receive_bytes_;
-  post(wish);
+  post(0, wish);
   fill_seats(*handle);
   tell_agent();
   return *handle;
@@ -65,8 +68,12 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 
 Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
   const Lock lock(*this);
-  if (!room()) return fail(Error::would_block, "the agent has not taken what was asked before");
-  const auto handle = take_handle();
+  // With a port of the program's own the connection is the core's that its frames are steered to; otherwise that core finds a port.
+  const auto own = static_cast<std::uint32_t>(
+      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address)).load(std::memory_order_relaxed));
+  const std::uint32_t core = local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
+  if (!room(core)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& flow = cell(*handle);
   flow.is = Cell::Is::flow;
@@ -80,7 +87,7 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   wish.remote_port = remote.port;
   wish.flags = flags;
   name_rings(*handle, wish);
-  post(wish);
+  post(core, wish);
   name_holders(*handle);
   tell_agent();
   return *handle;
@@ -96,7 +103,7 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   }
   const Handle flow = listener->first_waiting;
   listener->first_waiting = std::exchange(cell(flow).next, nobody);
-  --listener->seated;
+  --seated(handle, core_of(flow));
   hold(process_, flow);
   name_holders(flow);
   fill_seats(handle);
@@ -113,7 +120,7 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   if ((flow->told & (news::connected | news::accepted)) == 0) return fail(Error::would_block, "the connection is not there yet");
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
   if (bytes.empty()) return 0;
-  if (taken == 0 || !room()) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+  if (taken == 0 || !room(core_of(handle))) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
   std::byte* const to = ring(handle, false);
   by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
   flow->offered += taken;
@@ -121,7 +128,7 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   wish.kind = TcpWishKind::offer;
   wish.handle = handle;
   wish.position = flow->offered;
-  post(wish);
+  post(core_of(handle), wish);
   tell_agent();
   return taken;
 }

@@ -1,6 +1,8 @@
 // What a program keeps of its connections behind the rings of its area: see socket_area.h. Only the program looks at it.
 #pragma once
 
+#include <array>
+
 #include "channel/process_mutex.h"
 #include "channel/socket_area.h"
 
@@ -12,13 +14,15 @@ inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
   ProcessMutex lock;
-  std::uint64_t wishes, news_taken;
-  Handle first_free;
+  std::uint64_t posted;  // wishes, to all cores together
+  std::array<std::uint64_t, wire::tcp_cores_max> wishes, news_taken;  // by core
+  std::array<Handle, wire::tcp_cores_max> first_free;
+  std::uint32_t turn;       // of the cores, for the next connection
   std::uint32_t owing;    // cells that owe a wish for which there was no room
   std::uint32_t lacking;  // listeners that have fewer seats than they should
   std::uint32_t listeners;  // so far
   std::uint32_t processes;  // numbers in use are below
-  bool waits_for_room;
+  std::uint32_t waits_for_room;  // bits of cores
 };
 
 // One of the program's processes. Behind it lie two bits for each handle: whether it holds it, and whether something changed about it
@@ -36,12 +40,13 @@ struct alignas(64) SocketArea::Cell {
   std::uint8_t owed;
   wire::TcpError error;
   bool finishing, gone, lacks;
+  bool listens;       // it is a listener, or was one
   std::uint16_t port, remote_port, mss;
   std::uint32_t local_address, remote_address;
   std::uint32_t listener;            // of a seat
   Handle next;                       // free cells; flows that wait to be accepted
   Handle first_waiting, last_waiting;  // of a listener
-  std::uint32_t backlog, seated;       // of a listener; seated: seats, and flows that wait
+  std::uint32_t backlog;               // of a listener; how many seats it has, and flows that wait, seated() says for each core
   std::uint32_t round_trip_us, window;  // of a flow, as told last
   std::uint32_t serial;                // of a listener, and of its seats: handles are used again
   std::uint64_t offered, acknowledged, received, read, allowed;

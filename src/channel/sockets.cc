@@ -29,14 +29,18 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes}, wire::tcp_area_version, layout.wish_slots, layout.news_slots, layout.flows}, payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
+  made->area_->spread();
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
   OFP_ASSIGN(Newcomer own, made->introduce(0));  // with a socket for notices, too
   made->join(std::move(own));
   return made;
 }
 
-std::function<void()> Sockets::waker() const {
-  return [this] { static_cast<void>(::send(wake_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL)); };  // full: the agent has enough to read
+SocketArea::Wake Sockets::waker() const {
+  return [this](std::uint32_t core) {
+    const auto which = static_cast<std::uint8_t>(core);
+    static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough to read
+  };
 }
 
 // ---- several processes

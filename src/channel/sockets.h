@@ -59,7 +59,7 @@ class Sockets {
 
  private:
   Sockets(HostEnd* end, wire::RegionId region) noexcept : end_(end), region_(region) {}
-  [[nodiscard]] std::function<void()> waker() const;
+  [[nodiscard]] SocketArea::Wake waker() const;
   [[nodiscard]] Result<Newcomer> introduce(std::uint32_t process);
 
   std::unique_ptr<HostEnd> own_end_;  // of connect()

@@ -27,12 +27,16 @@ void Neighbours::ask(Ipv4Address address, Entry& entry, TimeNs now) {
     messages_.push_back({{false, mac_, self_, {}, address}, entry.known ? entry.mac : broadcast_mac});
 }
 
-void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
+void Neighbours::overhear(const ArpMessage& message, TimeNs now) {
   if (!message.sender.is_unicast() || message.sender == self_ || message.sender_mac == broadcast_mac) return;
-  const bool for_us = message.target == self_;
   // Whoever asks for us will be answered, and most likely spoken to.
-  learn(message.sender, message.sender_mac, for_us && !message.reply, now);
-  if (for_us && !message.reply && messages_.size() < messages_max)
+  learn(message.sender, message.sender_mac, message.target == self_ && !message.reply, now);
+}
+
+void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
+  overhear(message, now);
+  if (!message.sender.is_unicast() || message.sender == self_ || message.sender_mac == broadcast_mac) return;
+  if (message.target == self_ && !message.reply && messages_.size() < messages_max)
     messages_.push_back({{true, mac_, self_, message.sender_mac, message.sender}, message.sender_mac});
 }
 

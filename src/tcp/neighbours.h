@@ -29,6 +29,7 @@ class Neighbours {
   [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, TimeNs now);
 
   void on_message(const ArpMessage& message, TimeNs now);
+  void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
   void on_time(TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept { return next_due_; }
 

@@ -81,7 +81,7 @@ struct Message {
 
 }  // namespace
 
-Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name) {
+Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name, Fanout* fanout) {
   OFP_ASSIGN(const ifreq named, request_of(name));
   Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));  // takes nothing before it is bound
   if (!fd) return fail_errno(errno, "socket(AF_PACKET)");
@@ -99,7 +99,9 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
   address.sll_ifindex = index.ifr_ifindex;
+  if (fanout != nullptr) OFP_TRY(fanout->close_to_frames(fd.get()));
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return fail_errno(errno, "bind to " + name);
+  if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
   PortCapabilities capabilities;
   std::copy_n(hardware.ifr_hwaddr.sa_data, 6, reinterpret_cast<char*>(capabilities.mac.data()));
   capabilities.mtu = mtu;

@@ -11,14 +11,16 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "tcp/fanout.h"
 #include "tcp/port.h"
 
 namespace offpath::tcp {
 
 class PacketPort final : public Port {
  public:
-  // An interface that there is; its hardware address is the stack's. Needs CAP_NET_RAW.
-  [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name);
+  // An interface that there is; its hardware address is the stack's. Needs CAP_NET_RAW. `fanout`: as one of several, of which
+  // each frame reaches one (fanout.h).
+  [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name, Fanout* fanout = nullptr);
   // A TAP device of this name, made if there is none, and up. The kernel has the other end, with an address of its own; the
   // stack's is `mac`. Needs CAP_NET_ADMIN.
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_tap(const std::string& name, const MacAddress& mac);

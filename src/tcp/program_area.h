@@ -15,12 +15,16 @@ namespace offpath::tcp {
 
 class ProgramArea {
  public:
-  explicit ProgramArea(const wire::TcpAreaLayout& layout) noexcept : layout_(layout) {}
+  // The rings are those of this core of the agent's.
+  explicit ProgramArea(const wire::TcpAreaLayout& layout, std::uint32_t core = 0) noexcept : layout_(layout), core_(core) {}
 
   // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or none: false.
   [[nodiscard]] bool attach(MutableBytes memory) noexcept;
   [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
   [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
+
+  // Of core 0, before the program may use it: what it has to know of the agent.
+  void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
 
   // True: there was one. What it says is the program's word yet.
   [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
@@ -42,11 +46,13 @@ class ProgramArea {
  private:
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
   void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] std::uint64_t own(std::uint64_t offset) const noexcept { return wire::tcp_word::of_core(core_) + offset; }
   [[nodiscard]] bool begin_wakes() const noexcept;
   [[nodiscard]] bool wants_wake(std::uint32_t process) noexcept;
   void end_wakes() noexcept;
 
   wire::TcpAreaLayout layout_;
+  std::uint32_t core_;
   MutableBytes memory_;
   std::uint64_t wishes_taken_ = 0, news_ = 0;
   std::uint64_t posted_for_ = 0;

@@ -43,6 +43,8 @@ class Stack {
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
+  // What another core has received: only one of them gets a frame, and answers it, but all have to know their neighbours.
+  void overhear(const ArpMessage& message, TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept;
   [[nodiscard]] bool wants_to_send() const noexcept { return !ready_.empty() || !strays_.empty(); }
 
@@ -90,6 +92,8 @@ class Stack {
   void arm(Flow& flow);
   void enter(Flow& flow, FlowState state, TimeNs now);
   void free_oldest_time_wait();
+
+  [[nodiscard]] bool is_steered_here(const FlowKey& key) const noexcept;
 
   // stack_frames.cc: what is no flow's
   void receive_arp(Bytes bytes, TimeNs now);

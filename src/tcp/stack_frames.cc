@@ -29,6 +29,11 @@ void Stack::receive_arp(Bytes bytes, TimeNs now) {
   send_neighbour_messages();
 }
 
+void Stack::overhear(const ArpMessage& message, TimeNs now) {
+  neighbours_.overhear(message, now);
+  wake_waiting(now);
+}
+
 void Stack::wake_waiting(TimeNs now) {
   while (const auto woken = neighbours_.next_woken()) {
     Flow& flow = flows_[woken->flow];

@@ -16,6 +16,7 @@ struct StackOptions {
   Ipv4Address gateway{};  // 0: there is none
   HashKey secret{};       // random, of this stack alone; in a simulation, of its seed
 
+  std::uint32_t core = 0, cores = 1;  // which of several stacks with this address it is: wire/flow_steering.h says which flows are its own
   std::uint32_t flows_max = 65'536;
   std::uint32_t half_open_max = 1024;
   std::uint32_t time_wait_max = 16'384;  // beyond it the oldest end early

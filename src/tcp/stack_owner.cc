@@ -1,5 +1,6 @@
 // What owners wish.
 #include "tcp/stack.h"
+#include "wire/flow_steering.h"
 
 namespace offpath::tcp {
 
@@ -11,6 +12,10 @@ Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receiv
 }
 
 void Stack::stop_listening(std::uint16_t port) { listeners_.erase(port); }
+
+bool Stack::is_steered_here(const FlowKey& key) const noexcept {
+  return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port, options_.cores) == options_.core;
+}
 
 Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes, TimeNs now,
                               const FlowOptions& options) {
@@ -25,7 +30,7 @@ Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::ui
     do {
       if (tried == count) return fail(Error::no_space, "no port is free for {}", text_of(remote));
       key.local.port = static_cast<std::uint16_t>(first + (start + tried++) % count);
-    } while (table_.find(key) != FlowTable::nobody || listeners_.contains(key.local.port));
+    } while (!is_steered_here(key) || table_.find(key) != FlowTable::nobody || listeners_.contains(key.local.port));
     next_port_ += tried;
   }
   if (table_.find(key) != FlowTable::nobody) return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));

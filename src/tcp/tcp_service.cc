@@ -48,8 +48,9 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
     ++counters_.programs_refused;
     return admitted;
   }
-  Program& program = programs_.try_emplace(number, number, layout, privileged, std::move(memory)).first->second;
+  Program& program = programs_.try_emplace(number, number, layout, core_, privileged, std::move(memory)).first->second;
   OFP_ASSERT(program.area.attach(program.memory()));
+  if (core_ == 0) program.area.introduce(cores_, stack_->options().address.value);
   return {};
 }
 
@@ -89,6 +90,7 @@ Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
 bool TcpService::remove_process(std::uint64_t number, std::uint32_t process) {
   Program* program = find(number);
   if (program == nullptr || std::erase(program->processes, process) == 0) return true;
+  if (core_ != 0) return true;  // core 0 tells
   program->departed.push_back(process);
   return !program->processes.empty();
 }
@@ -128,7 +130,7 @@ bool TcpService::react(TimeNs now) {
 }
 
 bool TcpService::fall_asleep() {
-  bool all = ended_.empty() && wakes_.empty();
+  bool all = ended_.empty() && wakes_.empty() && messages_.empty();
   for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty() || !program.departed.empty());
   if (all) return true;
   for (auto& [number, program] : programs_) program.area.wake_up();
@@ -142,7 +144,7 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
     status = {number, program.area.layout().bytes, 0, 0, 0};
     for (const Held& held : program.held) {
       status.flows += held.is == Held::Is::flow;
-      status.listeners += held.is == Held::Is::listener;
+      status.listeners += held.is == Held::Is::listener && core_ == 0;
       status.seats += held.is == Held::Is::seat;
     }
   }
@@ -155,10 +157,10 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
     for (const Held& held : program.held) {
       if (all.size() == most) return all;
       if (held.is == Held::Is::listener) {
-        all.push_back({.program = number, .listens = true, .state = FlowState::closed, .key = {{{}, held.port}, {}}, .received = 0, .offered = 0, .acknowledged = 0,
+        if (core_ == 0) all.push_back({.program = number, .core = 0, .listens = true, .state = FlowState::closed, .key = {{{}, held.port}, {}}, .received = 0, .offered = 0, .acknowledged = 0,
                        .round_trip_ns = 0});
       } else if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
-        all.push_back({.program = number, .listens = false, .state = flow->state, .key = flow->key, .received = flow->received, .offered = flow->offered,
+        all.push_back({.program = number, .core = core_, .listens = false, .state = flow->state, .key = flow->key, .received = flow->received, .offered = flow->offered,
                        .acknowledged = flow->acknowledged, .round_trip_ns = flow->rtt.smoothed_ns()});
       }
     }

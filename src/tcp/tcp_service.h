@@ -6,6 +6,9 @@
 //              react    wishes -> the stack; the stack's changes -> news
 //              (the stack sends: payload comes out of the programs' rings)
 //
+// One for each core: each has rings of its own in every program's area, and the flows whose handles are its own. They say nothing to each
+// other but what core_message.h has.
+//
 // Everything a program says is checked before it is used: handles, places of rings, positions. A program whose words make no sense is
 // ended, with its flows and no others.
 #pragma once
@@ -16,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tcp/core_message.h"
 #include "tcp/program_area.h"
 #include "tcp/stack.h"
 
@@ -39,7 +43,8 @@ class TcpService final : public Owner {
   // The program's area as it is mapped at the moment; empty: it was withdrawn.
   using Memory = std::function<MutableBytes()>;
 
-  explicit TcpService(const TcpServiceLimits& limits) : limits_(limits) {}
+  // Core `core` of `cores`. Programs open at core 0 first; processes are said to all.
+  explicit TcpService(const TcpServiceLimits& limits, std::uint32_t core = 0, std::uint32_t cores = 1) : limits_(limits), core_(core), cores_(cores) {}
   // The stack is made with its owner, so it comes later; it outlives this.
   void serve(Stack& stack) noexcept { stack_ = &stack; }
 
@@ -71,6 +76,9 @@ class TcpService final : public Owner {
   };
   [[nodiscard]] std::vector<Wake> take_wakes() noexcept { return std::exchange(wakes_, {}); }
 
+  [[nodiscard]] std::vector<CoreMessage> take_messages() noexcept { return std::exchange(messages_, {}); }
+  void on_message(const CoreMessage& message, TimeNs now);  // between rounds, in the order of who sent it
+
   [[nodiscard]] const TcpServiceCounters& counters() const noexcept { return counters_; }
   struct ProgramStatus {
     std::uint64_t number, bytes;
@@ -79,6 +87,7 @@ class TcpService final : public Owner {
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
   struct ConnectionStatus {
     std::uint64_t program;
+    std::uint32_t core;      // whose a connection is; of a listener, 0
     bool listens;            // of a listener there is the port alone
     FlowState state;
     FlowKey key;
@@ -96,7 +105,7 @@ class TcpService final : public Owner {
  private:
   // What a handle stands for. One that is free may still have news to be told.
   struct Held {
-    enum class Is : std::uint8_t { free, listener, seat, flow } is = Is::free;
+    enum class Is : std::uint8_t { free, listener, stopping, seat, flow } is = Is::free;
     std::uint8_t news = 0;
     wire::TcpError error = wire::TcpError::none;
     bool listed = false;  // in Program::listed
@@ -109,10 +118,11 @@ class TcpService final : public Owner {
     std::uint64_t offered = 0, received = 0, acknowledged = 0;
     std::uint64_t holders = ~0ull;  // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
+    std::uint32_t awaited = 0;        // answers of other cores about it
   };
   struct Program {
-    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, bool privileged_, Memory memory_)
-        : number(number_), area(layout), privileged(privileged_), memory(std::move(memory_)) {}
+    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, bool privileged_, Memory memory_)
+        : number(number_), area(layout, core), privileged(privileged_), memory(std::move(memory_)) {}
     std::uint64_t number;
     ProgramArea area;
     bool privileged;
@@ -136,8 +146,14 @@ class TcpService final : public Owner {
   [[nodiscard]] Status seat(Program& program, Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpWish& wish, TimeNs now);
   [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
-  void stop(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
+
+  // tcp_listeners.cc
+  void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
+  void stop(Program& program, std::uint32_t handle);
+  void stop_here(Program& program, std::uint32_t handle);
+  void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
+  void on_done(Program& program, std::uint32_t handle);
 
   void take_change(const FlowChange& change);
   void tell(Program& program, std::uint32_t handle, std::uint8_t news, wire::TcpError error = wire::TcpError::none);
@@ -147,11 +163,13 @@ class TcpService final : public Owner {
   [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept { return program.number << 16 | handle; }
 
   TcpServiceLimits limits_;
+  std::uint32_t core_, cores_;
   Stack* stack_ = nullptr;
   std::map<std::uint64_t, Program> programs_;
   std::vector<Ended> ended_;
   std::vector<std::uint64_t> to_end_;  // in this round: their flows are ended between looks at programs
   std::vector<Wake> wakes_;
+  std::vector<CoreMessage> messages_;
   TcpServiceCounters counters_;
 };
 

@@ -308,7 +308,7 @@ class Processes : public Programs {
   std::unique_ptr<SocketArea> child_of(TestProgram& program) {
     const std::uint32_t process = program.area->add_process().value();
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.add_process(program.number, process));
-    return std::make_unique<SocketArea>(program.memory, SocketOptions{64, 65'536, 65'536}, [] {}, process);
+    return std::make_unique<SocketArea>(program.memory, SocketOptions{64, 65'536, 65'536}, [](std::uint32_t) {}, process);
   }
   void dies(TestProgram& program, const SocketArea& process) {
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.remove_process(program.number, process.process()));

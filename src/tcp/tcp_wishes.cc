@@ -1,5 +1,6 @@
 // What programs wish. A failure that is returned means that the wish makes no sense: it ends the program. What cannot be done is told.
 #include "tcp/tcp_service.h"
+#include "wire/flow_steering.h"
 
 namespace offpath::tcp {
 
@@ -57,6 +58,8 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
   if (wish.handle >= program.held.size()) program.held.resize(wish.handle + 1);
   Held& held = program.held[wish.handle];
   const bool begins = wish.kind == TcpWishKind::listen || wish.kind == TcpWishKind::seat || wish.kind == TcpWishKind::connect;
+  if (wish.kind == TcpWishKind::listen ? core_ != 0 : begins && wish.handle % cores_ != core_)
+    return fail(Error::protocol, "wish {} about handle {}, told to core {} of {}", static_cast<int>(wish.kind), wish.handle, core_, cores_);
   if (begins && (held.is != Held::Is::free || held.listed)) return fail(Error::protocol, "wish about handle {}, which is in use", wish.handle);
   switch (wish.kind) {
     case TcpWishKind::listen: return listen(program, held, wish);
@@ -65,9 +68,10 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::offer: case TcpWishKind::allow: case TcpWishKind::finish: case TcpWishKind::release: case TcpWishKind::abort:
     case TcpWishKind::options: case TcpWishKind::holders: {
       const bool ends = wish.kind == TcpWishKind::release || wish.kind == TcpWishKind::abort;
-      if (held.is == Held::Is::free) return {};  // it is gone, which the program may not have seen yet
+      if (held.is == Held::Is::free || held.is == Held::Is::stopping) return {};  // it is gone, which the program may not have seen yet
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
       if (!ends) return fail(Error::protocol, "wish {} about handle {}, which is no flow", static_cast<int>(wish.kind), wish.handle);
+      if (held.is == Held::Is::listener && core_ != 0) return fail(Error::protocol, "wish about listener {}, told to core {}", wish.handle, core_);
       if (held.is == Held::Is::listener) stop(program, wish.handle);
       else give_back(program, wish.handle);
       return {};
@@ -108,7 +112,7 @@ Status TcpService::listen(Program& program, Held& held, const TcpWish& wish) {
     return refuse(error_of(listens.error().code));
   held.is = Held::Is::listener;
   held.receive_bytes = wish.receive_bytes;
-  tell(program, wish.handle, news::listening);
+  listens(program, wish.handle, options_of(wish));
   return {};
 }
 
@@ -131,6 +135,10 @@ Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
 
 Status TcpService::connect(Program& program, Held& held, const TcpWish& wish, TimeNs now) {
   OFP_TRY(take_rings(program, held, wish));
+  const Ipv4Address own = stack_->options().address;
+  if (wish.port != 0 && wire::core_of_flow(own.value, wish.port, wish.remote_address, wish.remote_port, cores_) != core_)
+    return fail(Error::protocol, "a connection from port {} to {}, told to core {} of {}, whose it is not", wish.port,
+                text_of(Endpoint{{wish.remote_address}, wish.remote_port}), core_, cores_);
   const bool denied = wish.port != 0 && wish.port < privileged_ports && !program.privileged;
   auto connected = denied ? fail(Error::denied, "port {} is for the privileged", wish.port)
                           : stack_->connect(wish.port, {{wish.remote_address}, wish.remote_port}, tag_of(program, wish.handle), wish.receive_bytes,
@@ -166,13 +174,6 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::holders: held.holders = wish.position; return {};
     default: stack_->set_options(held.id, options_of(wish), now); return {};
   }
-}
-
-void TcpService::stop(Program& program, std::uint32_t handle) {
-  stack_->stop_listening(program.held[handle].port);
-  while (!program.held[handle].seats.empty()) give_back(program, *program.held[handle].seats.begin());
-  program.held[handle].is = Held::Is::free;
-  tell(program, handle, news::gone);
 }
 
 void TcpService::give_back(Program& program, std::uint32_t handle) {

@@ -23,16 +23,16 @@ struct TestProgram {
     void* at = mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     OFP_ASSERT(at != MAP_FAILED);
     memory = {static_cast<std::byte*>(at), layout.bytes};
-    area = std::make_unique<SocketArea>(memory, options, [this] { ++wakes_of_agent; });
+    area = std::make_unique<SocketArea>(memory, options, [this](std::uint32_t) { ++wakes_of_agent; });
   }
   ~TestProgram() { munmap(memory.data(), memory.size()); }
   TestProgram(const TestProgram&) = delete;
   TestProgram& operator=(const TestProgram&) = delete;
 
   // Writes an entry behind the program's own back.
-  void write_wish(const wire::TcpWish& wish) {
-    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data())->wishes;
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + tail % layout.wish_slots * 64, &wish, sizeof wish);
+  void write_wish(const wire::TcpWish& wish, std::uint32_t core = 0) {
+    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->wishes;
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout.of_core(core) + tail % layout.wish_slots * 64, &wish, sizeof wish);
     ++tail;
   }
 

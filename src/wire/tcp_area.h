@@ -1,14 +1,22 @@
 // The memory of a program's TCP connections: one segment of its own, shared by its processes (a fork keeps it). Two rings of
-// 64-byte entries, and behind them whatever the program keeps there; above all the payload of each flow, a ring for each direction.
+// 64-byte entries for each core of the agent's, and behind them whatever the program keeps there; above all the payload of each flow, a
+// ring for each direction.
 //
 //   offset                   what              written by
 //   0                        TcpProgramLine    program     wishes posted, news taken
 //   64                       TcpAgentLine      agent       wishes taken, asleep
 //   128                      TcpNewsLine       agent       news posted
+//   + core * 256             the same three of every other core
 //   4096                     TcpProcessLine    program     of each of its processes: asleep
 //   + processes * 64         TcpWish slots     program
 //   + wish_slots * 64        TcpNews slots     agent
-//   + news_slots * 64        the program's     program; the agent stores what arrives in receive rings that wishes name
+//   + news_slots * 64        the same two of every other core; what the agent has no core for is never touched
+//   own()                    the program's     program; the agent stores what arrives in receive rings that wishes name
+//
+// Cores. The agent says at the beginning how many it has (the line of core 0). A flow is one core's, for good: wishes about it go into
+// that core's ring, and its news come in that core's. Handle h is core h % cores's, so no two of them ever use one. Listeners
+// are the exception: whatever their handle, core 0 hears of them and tells of them, and all cores have them once that told `listening`;
+// a seat is then one core's by its handle. Which core a connection is steered to, flow_steering.h says.
 //
 // Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An entry is
 // written, then its position with release order. Positions of streams count bytes from 0: byte p of a stream lies at p modulo the
@@ -32,7 +40,8 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 2;
+inline constexpr std::uint32_t tcp_area_version = 3;
+inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
   std::uint64_t wishes;
@@ -44,7 +53,9 @@ static_assert(sizeof(TcpProgramLine) == 64);
 struct alignas(64) TcpAgentLine {
   std::uint64_t wishes_taken;
   std::uint64_t asleep;  // 1: the agent wants a wake after the next wish
-  std::uint64_t zero[6];
+  std::uint64_t cores;   // in the line of core 0, from the beginning
+  std::uint64_t address;  // likewise: the agent's own, 10.0.0.1 is 0x0a000001
+  std::uint64_t zero[4];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
 
@@ -66,7 +77,7 @@ inline constexpr std::uint32_t tcp_no_handle = ~0u;
 // As many bits as a word has: the last is every process's beyond.
 [[nodiscard]] constexpr std::uint64_t tcp_process_bit(std::uint32_t process) noexcept { return 1ull << (process < 63 ? process : 63); }
 
-// The datagram by which a process joins; every other one is a wake.
+// The datagram by which a process joins; every other one is a wake, and its first byte the core that is to be woken.
 struct TcpJoin {
   static constexpr std::uint32_t join = 0x6a6f696e;
   std::uint32_t kind;
@@ -74,8 +85,9 @@ struct TcpJoin {
 };
 static_assert(sizeof(TcpJoin) == 8);
 
-// Where the words of the lines lie.
+// Where the words of the lines lie. Those of a core are of_core() further on.
 namespace tcp_word {
+[[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) noexcept { return core * 256ull; }
 inline constexpr std::uint64_t program_line = 0, agent_line = 64, news_line = 128;
 inline constexpr std::uint64_t wishes = program_line + offsetof(TcpProgramLine, wishes);
 inline constexpr std::uint64_t news_taken = program_line + offsetof(TcpProgramLine, news_taken);
@@ -85,7 +97,10 @@ inline constexpr std::uint64_t process_lines = 4096;
 }
 inline constexpr std::uint64_t wishes_taken = agent_line + offsetof(TcpAgentLine, wishes_taken);
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
+inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
+inline constexpr std::uint64_t address = agent_line + offsetof(TcpAgentLine, address);
 inline constexpr std::uint64_t news = news_line + offsetof(TcpNewsLine, news);
+static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
 
 enum class TcpWishKind : std::uint8_t {
@@ -156,9 +171,11 @@ struct TcpAreaLayout {
   static constexpr std::uint64_t wishes = tcp_word::process_lines + tcp_processes_max * sizeof(TcpProcessLine);
   static constexpr std::uint64_t slot_bytes = 64;
 
+  // Of core 0; those of another core lie of_core() further on.
   [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }
+  [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept { return core * (std::uint64_t{wish_slots} + news_slots) * slot_bytes; }
   // What lies from there on is the program's.
-  [[nodiscard]] constexpr std::uint64_t own() const noexcept { return align_up(news() + news_slots * slot_bytes, page_bytes); }
+  [[nodiscard]] constexpr std::uint64_t own() const noexcept { return align_up(wishes + of_core(tcp_cores_max), page_bytes); }
 };
 
 inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;

@@ -28,10 +28,16 @@ def pair() -> Iterator[NetworkPair]:
         yield made
 
 
+@pytest.fixture(params=[1, 2], ids=["1-core", "2-cores"])
+def cores(request: pytest.FixtureRequest) -> int:
+    """Of the agent that ``served`` is, for connections."""
+    return int(request.param)
+
+
 @pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair) -> Iterator[AgentProcess]:
+def served(tmp_path: Path, pair: NetworkPair, cores: int) -> Iterator[AgentProcess]:
     """An agent at tmp_path/agent.sock that has the device in ``near``; its pages are at tmp_path/http.sock."""
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24"]
+    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24", "--set", f"tcp.cores={cores}"]
     settings += ["--set", "tcp.flows_of_program=8192", "--http", f"unix:{tmp_path}/http.sock"]
     with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
         yield running

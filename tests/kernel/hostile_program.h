@@ -29,6 +29,7 @@ class HostileProgram {
     void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, sockets.memory_fd(), 0);
     if (mapped == MAP_FAILED) return false;
     const MutableBytes memory(static_cast<std::byte*>(mapped), static_cast<std::size_t>(bytes));
+    cores_ = sockets.area().cores();
     bool ended = false;
     for (std::size_t round = 0; round < rounds && !ended; ++round) {
       const std::uint64_t what = below(200);
@@ -36,7 +37,8 @@ class HostileProgram {
       else if (what == 1 && round > rounds / 4) put(memory, below(layout_.own() / 8) * 8, anything());
       else if (what == 2 && round > rounds / 2) put(memory, below(wire::tcp_word::process_lines / 8) * 8, anything());
       else wish(memory);
-      if (round % 64 == 0) static_cast<void>(send(sockets.wake_fd(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+      const auto woken = static_cast<std::uint8_t>(below(256));
+      if (round % 64 == 0) static_cast<void>(send(sockets.wake_fd(), &woken, sizeof woken, MSG_DONTWAIT | MSG_NOSIGNAL));
       pollfd end{sockets.wake_fd(), 0, 0};
       ended = poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
     }
@@ -54,13 +56,16 @@ class HostileProgram {
     std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + at)).store(value, std::memory_order_release);
   }
 
-  // In the next slot of its ring: a wish that is whole, for what it has, or for what it has not.
+  // In the next slot of one of its rings: a wish that is whole, for what it has, or for what it has not; to the core whose it is, mostly.
   void wish(MutableBytes memory) {
-    const auto words = std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::wishes));
+    const auto core = static_cast<std::uint32_t>(below(cores_));
+    const auto words = std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::wishes));
     const std::uint64_t next = words.load();
     wire::TcpWish made{};
     made.kind = static_cast<wire::TcpWishKind>(1 + below(below(100) == 0 ? 20 : 10));
     made.handle = static_cast<std::uint32_t>(below(200) == 0 ? anything() : below(layout_.flows));
+    if (below(500) != 0) made.handle = made.handle / cores_ * cores_ + core;
+    if (core != 0 && made.kind == wire::TcpWishKind::listen && below(100) != 0) made.kind = wire::TcpWishKind::seat;
     made.listener = static_cast<std::uint32_t>(below(8));
     made.port = static_cast<std::uint16_t>(below(4) == 0 ? 7000 : 20'000 + below(1000));  // another's, sometimes
     made.remote_address = static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything());
@@ -70,7 +75,7 @@ class HostileProgram {
     made.receive_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
     made.position = below(4) == 0 ? anything() : below(65'536);
     made.flags = static_cast<std::uint16_t>(anything());
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes, &made, sizeof made);
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout_.of_core(core) + next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes, &made, sizeof made);
     words.store(next + 1);
   }
 
@@ -101,6 +106,7 @@ class HostileProgram {
 
   std::mt19937_64 random_;
   wire::TcpAreaLayout layout_{};
+  std::uint32_t cores_ = 1;
 };
 
 }  // namespace offpath::kernel_test

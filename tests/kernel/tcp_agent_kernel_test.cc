@@ -34,15 +34,15 @@ constexpr SocketArea::Endpoint kernel_server{0x0a090001, 7001};
 
 class AgentProcess {
  public:
-  AgentProcess() : directory_(std::filesystem::temp_directory_path() / fmt::format("offpath-tcp-{}", getpid())) {
+  explicit AgentProcess(std::uint32_t cores) : directory_(std::filesystem::temp_directory_path() / fmt::format("offpath-tcp-{}", getpid())) {
     std::filesystem::create_directory(directory_);
     std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
     int pipe_ends[2];
     OFP_ASSERT(pipe(pipe_ends) == 0);
     Fd ready(pipe_ends[0]);
-    const std::string at = address(), tell = std::to_string(pipe_ends[1]);
+    const std::string at = address(), tell = std::to_string(pipe_ends[1]), of_cores = fmt::format("tcp.cores={}", cores);
     std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM, "--listen", at.c_str(), "--ready-fd", tell.c_str(),
-                                          "--set", "tcp.device=near", "--set", "tcp.address=10.9.0.2/24", nullptr};
+                                          "--set", "tcp.device=near", "--set", "tcp.address=10.9.0.2/24", "--set", of_cores.c_str(), nullptr};
     good_ = posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
     close(pipe_ends[1]);
     char byte;
@@ -116,7 +116,8 @@ struct Program {
   std::unique_ptr<Sockets> sockets;
 };
 
-class ProgramsAndTheKernel : public testing::Test {
+// By how many cores the agent has for connections.
+class ProgramsAndTheKernel : public testing::TestWithParam<std::uint32_t> {
  protected:
   static NamespacePair& namespaces() {
     static NamespacePair pair;
@@ -126,7 +127,7 @@ class ProgramsAndTheKernel : public testing::Test {
     if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
     static const bool connected = namespaces().connect("10.9.0.1/24");
     ASSERT_TRUE(connected);
-    agent.emplace();
+    agent.emplace(GetParam());
     ASSERT_TRUE(agent->good());
   }
   // A kernel's client, on a thread of its own in the other namespace.
@@ -143,7 +144,7 @@ class ProgramsAndTheKernel : public testing::Test {
   std::optional<AgentProcess> agent;
 };
 
-TEST_F(ProgramsAndTheKernel, AProgramServes) {
+TEST_P(ProgramsAndTheKernel, AProgramServes) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   const auto listener = program.listen();
@@ -161,7 +162,7 @@ TEST_F(ProgramsAndTheKernel, AProgramServes) {
   }
 }
 
-TEST_F(ProgramsAndTheKernel, AProgramConnects) {
+TEST_P(ProgramsAndTheKernel, AProgramConnects) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   Fd listening;
@@ -192,7 +193,7 @@ TEST_F(ProgramsAndTheKernel, AProgramConnects) {
 }
 
 // What concerned it may have been told before the agent knew where to.
-TEST_F(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
+TEST_P(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   const auto is_woken = [](int fd) {
@@ -205,7 +206,7 @@ TEST_F(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   EXPECT_TRUE(is_woken(child->wake.get()));
 }
 
-TEST_F(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
+TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   int told[2];
   ASSERT_EQ(pipe(told), 0);
   const pid_t child = fork();
@@ -242,7 +243,7 @@ TEST_F(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
 }
 
 // Wishes that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on meanwhile.
-TEST_F(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
+TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   Program program(*agent);
   const auto listener = program.listen();
   ASSERT_TRUE(listener);
@@ -275,7 +276,7 @@ TEST_F(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   EXPECT_TRUE(result.whole);
 }
 
-TEST_F(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
+TEST_P(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
   Program program(*agent);
   const auto listener = program.listen();
   ASSERT_TRUE(listener);
@@ -305,7 +306,7 @@ TEST_F(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
   peer.join();
 }
 
-TEST_F(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {
+TEST_P(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   kill(agent->pid(), SIGKILL);
@@ -313,6 +314,8 @@ TEST_F(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {
   while (waited) waited = program.sockets->wait(monotonic_ns() + 10 * second_ns);
   EXPECT_EQ(waited.error().code, Error::peer_lost);
 }
+
+INSTANTIATE_TEST_SUITE_P(Cores, ProgramsAndTheKernel, testing::Values(1u, 2u));
 
 }  // namespace
 }  // namespace offpath::kernel_test
