@@ -83,13 +83,14 @@ TcpCore::TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loo
   loop_->add(*this);
 }
 
+// It has its name and its place before it does anything.
 Status TcpCore::start(std::optional<unsigned> pin) {
   std::promise<void> go;
   thread_ = std::thread([this, may = go.get_future()] {
     may.wait();
-    pthread_setname_np(pthread_self(), fmt::format("offpath-tcp-{}", core_).c_str());
     loop_->run();
   });
+  pthread_setname_np(thread_.native_handle(), fmt::format("offpath-tcp-{}", core_).c_str());
   Status pinned = pin ? pin_thread(thread_.native_handle(), *pin) : Status{};
   go.set_value();
   return pinned;

@@ -50,7 +50,8 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
   }
   Program& program = programs_.try_emplace(number, number, layout, core_, privileged, std::move(memory)).first->second;
   OFP_ASSERT(program.area.attach(program.memory()));
-  if (core_ == 0) program.area.introduce(cores_, stack_->options().address.value);
+  // The address decides something where there are several cores.
+  if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
   return {};
 }
 

@@ -54,7 +54,7 @@ struct alignas(64) TcpAgentLine {
   std::uint64_t wishes_taken;
   std::uint64_t asleep;  // 1: the agent wants a wake after the next wish
   std::uint64_t cores;   // in the line of core 0, from the beginning
-  std::uint64_t address;  // likewise: the agent's own, 10.0.0.1 is 0x0a000001
+  std::uint64_t address;  // likewise, if there are several: the agent's own, 10.0.0.1 is 0x0a000001
   std::uint64_t zero[4];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
