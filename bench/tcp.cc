@@ -11,11 +11,15 @@
 //   tcp.flow_bytes                               of the agent's fast path
 //   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that is
 //
+//   tcp.slow_path_…                             who does the slow path (tcp_slow_path.h); only when it is asked for
+//
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --agent-pid PID
 //   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
 //                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
+//                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and --kernel, which
+//                          is then the same on the agent --other-agent-pid that does its own
 #include <sched.h>
 
 #include <array>
@@ -29,6 +33,7 @@
 #include "tcp_breakdown.h"
 #include "tcp_client.h"
 #include "tcp_goodput.h"
+#include "tcp_slow_path.h"
 
 namespace offpath::bench {
 namespace {
@@ -264,6 +269,11 @@ Status run(const Options& options, Report& report) {
     OFP_TRY(place(Client::anywhere, options));
     OFP_TRY(measure_breakdown(sides.offloaded, std::string(options.other("--trace-file")), options, report));
   }
+  if (part == "slow-path") {
+    const auto pid = [&](std::string_view option) { return static_cast<pid_t>(std::atoi(std::string(options.other(option)).c_str())); };
+    OFP_TRY(place(Client::anywhere, options));
+    OFP_TRY(measure_slow_path({sides.offloaded, sides.agent, pid("--slow-path-pid")}, {sides.kernel, pid("--other-agent-pid"), -1}, options, report));
+  }
   const std::string_view over = options.other("--over");
   if (part == "goodput") OFP_TRY(measure_goodput(sides.offloaded, sides.kernel, over, options, report));
   if (part == "sharing") OFP_TRY(measure_sharing(sides.offloaded, sides.kernel, over, options, report));
@@ -274,5 +284,5 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid", "--other-agent-pid"}, offpath::bench::run);
 }

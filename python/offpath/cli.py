@@ -85,6 +85,18 @@ def agent(context: typer.Context) -> None:
     os.execv(program, [program, *context.args])
 
 
+@app.command("slow-path")
+def slow_path(agent: AgentOption = None) -> None:
+    """Does handshakes, ARP, refusals and TIME-WAIT for an agent's TCP on this host (tcp.slow_path = "host"), until it
+    is stopped."""
+    where = agent or os.environ.get("OFFPATH_AGENT")
+    if not where:
+        raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
+    program = Path(find_agent()).with_name("offpath-slow-path")
+    with os_errors():
+        os.execv(program, [str(program), "--agent", where])
+
+
 @app.command("sockets")
 def sockets_command(command: Annotated[
                         list[str], typer.Argument(help="-- PROGRAM ARGUMENTS…; or ss", show_default=False)

@@ -222,7 +222,7 @@ TimeNs Dispatcher::next_deadline() const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
-  if (kind == EntryKind::tcp_open || kind == EntryKind::tcp_close) {
+  if (kind == EntryKind::tcp_open || kind == EntryKind::tcp_close || kind == EntryKind::tcp_slow_path) {
     const uid_t user = members_.at(channel.number()).client.user;
     if (tcp_.on_request) return tcp_.on_request(channel, request, user == 0 || user == geteuid(), now);
     return channel.reply_failure(request.ticket, wire::any_reply,

@@ -340,6 +340,14 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.counter("tcp_congestion_marks_total", marks, stack.echoes_in, {{"seen_on", "acknowledgements"}});
   families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
   families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
+  const tcp::SlowPathCounters& slow = status.tcp->slow_path;
+  families.gauge("tcp_slow_path_on_host", "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent.", status.tcp->slow_path_on_host ? 1 : 0);
+  const std::string frames = "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
+  families.counter("tcp_slow_path_frames_total", frames, slow.frames_out, {{"outcome", "given"}});
+  families.counter("tcp_slow_path_frames_total", frames, slow.frames_dropped, {{"outcome", "dropped"}});
+  const std::string handed = "Connections that the slow path's process handed over, by what became of them.";
+  families.counter("tcp_slow_path_connections_total", handed, slow.adopted, {{"outcome", "adopted"}});
+  families.counter("tcp_slow_path_connections_total", handed, slow.declined, {{"outcome", "declined"}});
   families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.", service.programs_ended);
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     families.counter("tcp_dropped_frames_total", "Frames that were not taken, by reason.", stack.drops[i],

@@ -164,6 +164,9 @@ constexpr ConfigKey keys[] = {
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
     {"tcp.memory_of_program", ConfigType::bytes, "8GiB", "Its own memory in which its connections lie; it takes what it uses of it.", mebibyte,
      64 * tebibyte},
+    {"tcp.slow_path", ConfigType::text, "agent",
+     "Who does handshakes, ARP, refusals and TIME-WAIT: agent, or host: a process beside the programs (offpath slow-path), and the agent "
+     "whenever there is none."},
     {"tcp.trace_file", ConfigType::text, "", "A file for the times at which stages of TCP were reached (offpath bench tcp --breakdown). Empty: none."},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
 };

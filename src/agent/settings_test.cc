@@ -130,9 +130,12 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
   EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
   EXPECT_EQ(settings->tcp->limits.flows_of_program_max, 7u);
+  EXPECT_FALSE(settings->tcp->slow_path_on_host);
+  EXPECT_TRUE(settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
   for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",
                             "address = '10.9.0.2/24'\ngateway = '10.9.1.1'", "address = '10.9.0.2/24'\ngateway = '10.9.0.2'",
-                            "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'"}) {
+                            "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'",
+                            "address = '10.9.0.2/24'\nslow_path = 'elsewhere'"}) {
     const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }

@@ -1,7 +1,6 @@
 #include "agent/tcp_programs.h"
 
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -62,7 +61,9 @@ TcpPrograms::~TcpPrograms() {
 
 void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now) {
   Status done;
-  if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
+  if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_slow_path) {
+    done = slow_path_.open(channel, request, privileged, *stack_, now);
+  } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
     done = open(channel, request, privileged);
   } else {
     wire::TcpClose close{};
@@ -84,24 +85,14 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
-  OFP_ASSIGN(View view, View::of(mapped));
-  const auto memory = std::make_shared<View>(std::move(view));
+  OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
+  const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
   OFP_TRY(service_.open(channel.number(), layout, privileged, view_of));
   for (const auto& core : cores_) core->open(channel.number(), layout, privileged, view_of);
   Status wakes = make_wakes(channel, request.ticket);
   if (!wakes) leave(channel.number(), 0);  // it has no flow yet
   return wakes;
-}
-
-Result<TcpPrograms::View> TcpPrograms::View::of(MutableBytes mapped) {
-  void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);  // of length 0: what is shared is mapped twice
-  if (again == MAP_FAILED) return fail_errno(errno, "mremap");
-  return View({static_cast<std::byte*>(again), mapped.size()});
-}
-
-TcpPrograms::View::~View() {
-  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
 }
 
 Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t ticket) {
@@ -219,6 +210,7 @@ void TcpPrograms::leave(std::uint64_t channel, TimeNs now) {
 }
 
 void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
+  slow_path_.on_channel_closed(channel);
   const auto program = programs_.find(channel);
   if (program == programs_.end()) return;
   if (!ended || !service_.has(channel)) return leave(channel, now);
@@ -228,6 +220,7 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs no
 // ---- polling
 
 void TcpPrograms::react(TimeNs now) {
+  slow_path_.poll(now);  // before the programs are told: what it hands over is news in this round
   if (!trace_) return static_cast<void>(service_.react(now));
   const tcp::TcpServiceCounters before = service_.counters();
   service_.react(now);
@@ -248,6 +241,7 @@ bool TcpPrograms::poll(TimeNs now) {
   const std::uint64_t wishes = service_.counters().wishes;
   worked |= station_->poll(now);
   wake_programs();
+  if (auto gone = slow_path_.finish_round()) on_ended(gone->channel, std::move(gone->why));
   auto ended = service_.take_ended();
   for (auto& each : ended)
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
@@ -259,7 +253,7 @@ bool TcpPrograms::fall_asleep(TimeNs now) {
   service_.attach(now);  // other pollers were asked before
   for (const auto& core : cores_)
     if (!core->flush() || !core->told().fall_asleep(now)) return false;
-  return station_->fall_asleep(now) && service_.fall_asleep();
+  return station_->fall_asleep(now) && service_.fall_asleep() && slow_path_.fall_asleep();
 }
 
 // ---- other cores
@@ -301,6 +295,8 @@ void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> a
   };
   auto gathered = std::make_shared<Gathered>(Gathered{status_of(0, *stack_, *device_, service_, loop_), {}});
   gathered->all.device = settings_.device;
+  gathered->all.slow_path_on_host = slow_path_.is_there();
+  gathered->all.slow_path = slow_path_.counters();
   if (cores_.empty()) return answer(std::move(gathered->all), now);
   for (const auto& core : cores_) {
     core->ask_status([this, gathered, answer](TcpStatus status, TimeNs at) {

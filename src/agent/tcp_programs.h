@@ -15,6 +15,7 @@
 
 #include "agent/tcp_core.h"
 #include "agent/tcp_settings.h"
+#include "agent/tcp_slow_path.h"
 #include "agent/tcp_status.h"
 #include "base/fd.h"
 #include "channel/agent_end.h"
@@ -32,7 +33,7 @@ class TcpPrograms final : public loop::Poller {
   [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, TimeNs now);
   ~TcpPrograms() override;
 
-  // tcp_open and tcp_close, of a channel that lives until on_channel_closed.
+  // tcp_open, tcp_close and tcp_slow_path, of a channel that lives until on_channel_closed.
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now);
   // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no sense.
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
@@ -41,7 +42,7 @@ class TcpPrograms final : public loop::Poller {
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
-  [[nodiscard]] TimeNs next_deadline() const override { return station_->next_deadline(); }
+  [[nodiscard]] TimeNs next_deadline() const override { return std::min(station_->next_deadline(), slow_path_.next_deadline()); }
 
   // Threads of other cores, once rights are given up.
   [[nodiscard]] Status start();
@@ -49,23 +50,11 @@ class TcpPrograms final : public loop::Poller {
   void ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now);
 
  private:
-  TcpPrograms(loop::Loop& loop, const TcpSettings& settings) : loop_(loop), settings_(settings), service_(settings.limits, 0, settings.cores) {}
+  TcpPrograms(loop::Loop& loop, const TcpSettings& settings)
+      : loop_(loop), settings_(settings), service_(settings.limits, 0, settings.cores), slow_path_(loop, settings.slow_path_on_host) {}
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged);
-  // The same memory, mapped once more.
-  class View {
-   public:
-    [[nodiscard]] static Result<View> of(MutableBytes mapped);
-    View(View&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-    View& operator=(View&&) = delete;
-    ~View();
-    [[nodiscard]] MutableBytes bytes() const noexcept { return bytes_; }
-
-   private:
-    explicit View(MutableBytes bytes) noexcept : bytes_(bytes) {}
-    MutableBytes bytes_;
-  };
   struct Process {
     std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
     Fd notices;
@@ -98,6 +87,7 @@ class TcpPrograms final : public loop::Poller {
   tcp::TcpService service_;
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
+  TcpSlowPath slow_path_;
   std::map<std::uint64_t, Program> programs_;  // by channel
   std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one
 };

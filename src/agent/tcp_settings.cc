@@ -95,6 +95,11 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   if (const auto known = tcp::congestion_control(settings.congestion); !known) return bad_value(config, "tcp.congestion", "{}", known.error().message);
   settings.trace_file = config.text("tcp.trace_file");
   OFP_TRY(parse_cores(config, settings));
+  const std::string& slow_path = config.text("tcp.slow_path");
+  if (slow_path != "agent" && slow_path != "host") return bad_value(config, "tcp.slow_path", "'{}' is neither agent nor host", slow_path);
+  settings.slow_path_on_host = slow_path == "host";
+  if (settings.slow_path_on_host && settings.cores > 1)
+    return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}", settings.cores);
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
   settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));

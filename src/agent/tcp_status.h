@@ -6,6 +6,7 @@
 
 #include "loop/loop.h"
 #include "tcp/port.h"
+#include "tcp/slow_path_agent.h"
 #include "tcp/tcp_service.h"
 
 namespace offpath::agent {
@@ -27,6 +28,8 @@ struct TcpStatus {
   std::vector<tcp::TcpService::ProgramStatus> programs;
   std::vector<tcp::TcpService::ConnectionStatus> connections;  // at most connections_shown of each core
   std::vector<Core> cores;
+  bool slow_path_on_host = false;  // a process does it now
+  tcp::SlowPathCounters slow_path;
 
   static constexpr std::size_t connections_shown = 4096;
 };

@@ -357,7 +357,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::pool_cancel:
     case EntryKind::task_open: case EntryKind::task_run: case EntryKind::task_wait: case EntryKind::task_cancel: case EntryKind::task_close:
     case EntryKind::peer_lanes: case EntryKind::peer_receive: case EntryKind::peer_message:
-    case EntryKind::tcp_open: case EntryKind::tcp_close:
+    case EntryKind::tcp_open: case EntryKind::tcp_close: case EntryKind::tcp_slow_path:
       events_.on_request(*this, entry, now);
       return {};
   }

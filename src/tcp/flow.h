@@ -25,7 +25,7 @@ enum class FlowState : std::uint8_t {
   closed, syn_sent, syn_received, established, fin_wait_1, fin_wait_2, close_wait, closing, last_ack, time_wait
 };
 
-enum class FlowError : std::uint8_t { none, refused, reset, timed_out, unreachable };
+enum class FlowError : std::uint8_t { none, refused, reset, timed_out, unreachable, in_use };  // in_use: of the same four numbers
 
 struct FlowOptions {
   bool nagle = true;                           // RFC 9293, 3.7.4
@@ -51,6 +51,7 @@ struct FlowSlow {
   Sequence slowed_down_until{};     // what was on its way when the window shrank last
   std::uint32_t flight_sent = 0;    // bytes in flight when all that may leave had left
   FlowError error = FlowError::none;
+  std::uint32_t attempt = 0;        // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
 };
 
 // What an owner has not been told yet.
@@ -80,6 +81,7 @@ struct Flow {
   bool ecn : 1 = false, ecn_echo : 1 = false;              // agreed on; what arrived was marked
   bool slowed_down : 1 = false, cwr_due : 1 = false;       // for echoed marks; and the peer is to be told
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
+  bool elsewhere : 1 = false;  // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
 
   // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.
   Sequence una, next, window_sequence, window_ack, recovery_point, timed;

@@ -18,6 +18,11 @@ const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, Time
   return nullptr;
 }
 
+const MacAddress* Neighbours::known(Ipv4Address address) const noexcept {
+  const auto found = entries_.find(address.value);
+  return found != entries_.end() && found->second.known ? &found->second.mac : nullptr;
+}
+
 void Neighbours::ask(Ipv4Address address, Entry& entry, TimeNs now) {
   ++entry.asked;
   entry.ask_at = now + limits_.retry_ns;

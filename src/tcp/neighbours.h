@@ -30,6 +30,9 @@ class Neighbours {
 
   void on_message(const ArpMessage& message, TimeNs now);
   void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
+  // Heard from somebody else who asks; `wanted`: although nobody has asked for it here.
+  void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now);
+  [[nodiscard]] const MacAddress* known(Ipv4Address address) const noexcept;  // null: it is not; nobody is asked
   void on_time(TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept { return next_due_; }
 
@@ -57,7 +60,6 @@ class Neighbours {
     std::vector<std::uint32_t> waiting{};
   };
   void ask(Ipv4Address address, Entry& entry, TimeNs now);
-  void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now);
   void wake(Entry& entry, bool found);
 

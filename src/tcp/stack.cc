@@ -97,6 +97,7 @@ void Stack::arm(Flow& flow) {
 void Stack::end(Flow& flow, FlowError error) {
   if (flow.state == FlowState::closed) return;
   if (flow.state == FlowState::time_wait) --time_wait_flows_;
+  if (flow.elsewhere || fast_ != nullptr) ended_elsewhere(flow, error);
   const bool told = flow.changes & change::closed || flow.state == FlowState::time_wait;
   flow.state = FlowState::closed;
   table_.erase(flow.key);
@@ -158,6 +159,7 @@ void Stack::enter(Flow& flow, FlowState state, TimeNs now) {
     if (flow.state != FlowState::time_wait) return;
     note(flow, change::closed);
     if (flow.released) tell_gone(flow);
+    if (slow_ != nullptr) make_ready(flow);  // when it has sent its last acknowledgement it is handed back
   }
   arm(flow);
 }

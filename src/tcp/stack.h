@@ -28,6 +28,7 @@
 #include "tcp/neighbours.h"
 #include "tcp/owner.h"
 #include "tcp/port.h"
+#include "tcp/slow_path.h"
 #include "tcp/stack_options.h"
 #include "tcp/timer_wheel.h"
 
@@ -66,12 +67,35 @@ class Stack {
 
   [[nodiscard]] std::optional<FlowChange> next_change();
 
+  // ---- work shared with another stack (slow_path.h): stack_hand_over.cc
+  // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again, connections
+  // included that were being begun; those of peers try again. `slow` outlives this, or the next call.
+  void lean_on(SlowPath* slow, TimeNs now);
+  // What the slow path says. Error: what no slow path can say.
+  [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame, TimeNs now);  // false: declined
+  bool connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError error);  // false: it is not waited for any more
+  void receive_returned(const ReceivedFrame& frame, TimeNs now);
+  [[nodiscard]] Status learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now);
+  [[nodiscard]] Status send_frame(const FrameToSend& frame);  // headers alone
+
+  // This stack is the slow path of `fast`, which outlives it. Before anything else.
+  void work_for(FastPath& fast, TimeNs cookies_until) noexcept;
+  // What the fast path says.
+  void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now);
+  void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
+  void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
+  [[nodiscard]] Status take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now);
+  void resolve(Ipv4Address address, TimeNs now);
+
   // ---- what there is
   [[nodiscard]] const Flow* flow(FlowId id) const noexcept { return const_cast<Stack*>(this)->find(id); }
   [[nodiscard]] std::size_t flows() const noexcept { return table_.size(); }
   [[nodiscard]] std::size_t half_open() const noexcept { return half_open_.size(); }
   [[nodiscard]] const StackCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const StackOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const PortCapabilities& port() const noexcept { return port_; }
+  [[nodiscard]] const CongestionControl& congestion() const noexcept { return congestion_; }
+  [[nodiscard]] TimeNs cookies_until() const noexcept { return cookies_until_; }
 
  private:
   struct Listener {
@@ -114,7 +138,21 @@ class Stack {
   [[nodiscard]] bool receive_cookie(const Segment& segment, const Listener& listener, TimeNs now);
   void send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to, TimeNs now);
   [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
+  [[nodiscard]] Flow* admit(const FlowKey& key, const Listener& listener, TimeNs now);
+  void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, TimeNs now) const noexcept;
   void half_open_due(TimeNs now);
+
+  // stack_hand_over.cc
+  void begin_opening(Flow& flow, TimeNs now) const noexcept;
+  [[nodiscard]] bool pass_on(const FlowKey& key, std::uint32_t index);  // true: what is being received is the other stack's
+  [[nodiscard]] wire::TcpHandedFlow handed(const Flow& flow) const noexcept;
+  [[nodiscard]] Status check(const wire::TcpHandedFlow& handed) const;
+  void take_handed(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now) const noexcept;
+  void learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now);
+  void hand_over(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
+  void hand_over(Flow& flow, const ReceivedFrame* frame, TimeNs now);
+  void hand_back(Flow& flow);
+  void ended_elsewhere(Flow& flow, FlowError error);
 
   // stack_segment.cc
   void receive_segment(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
@@ -181,6 +219,11 @@ class Stack {
   PortCapabilities port_;
   const CongestionControl& congestion_;
   Owner& owner_;
+  SlowPath* slow_ = nullptr;  // whom this stack leans on; null: it does all itself
+  FastPath* fast_ = nullptr;  // whom it works for; null: itself
+  const ReceivedFrame* frame_ = nullptr;  // that is being received
+  bool is_returned_ = false;              // and comes from the slow path
+  std::uint32_t attempts_ = 0;
   HashKey sequence_key_, timestamp_key_, port_key_;
   std::deque<Flow> flows_;
   std::vector<std::uint32_t> free_;

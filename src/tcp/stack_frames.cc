@@ -15,7 +15,8 @@ void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
   const EthernetHeader header = read_ethernet_header(frame.bytes.data());
   if (header.target != port_.mac && header.target != broadcast_mac) return drop(Drop::other_station);
   const Bytes body = frame.bytes.subspan(ethernet_header_bytes);
-  if (header.type == ethertype_arp) return receive_arp(body, now);
+  frame_ = &frame;
+  if (header.type == ethertype_arp) return slow_ == nullptr ? receive_arp(body, now) : slow_->frame(frame, true);
   // TCP is never said to all.
   if (header.type == ethertype_ipv4 && header.target == port_.mac) return receive_ipv4(body, frame.checksum_verified, header.source, now);
   drop(Drop::other_protocol);
@@ -25,6 +26,7 @@ void Stack::receive_arp(Bytes bytes, TimeNs now) {
   const auto message = read_arp(bytes);
   if (!message) return drop(Drop::bad_arp);
   neighbours_.on_message(*message, now);
+  if (const MacAddress* mac = fast_ != nullptr ? neighbours_.known(message->sender) : nullptr) fast_->neighbour(message->sender, *mac);
   wake_waiting(now);
   send_neighbour_messages();
 }
@@ -64,6 +66,7 @@ void Stack::receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& 
   if (const Drop reason = read_segment(packet, checksum_verified, segment); reason != Drop::none) return drop(reason);
   ++counters_.segments_in;
   const std::uint32_t index = table_.find(segment.key);
+  if ((index == FlowTable::nobody || flows_[index].elsewhere) && pass_on(segment.key, index)) return;
   if (index != FlowTable::nobody) {
     receive_segment(flows_[index], segment, from, now);
   } else {
@@ -74,6 +77,7 @@ void Stack::receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& 
 // Only of a segment that is in flight, so that nobody who does not see the flow can tell it anything (RFC 5927).
 void Stack::receive_unreachable(const IcmpUnreachable& icmp, TimeNs now) {
   const std::uint32_t index = table_.find(icmp.key);
+  if ((index == FlowTable::nobody || flows_[index].elsewhere) && pass_on(icmp.key, index)) return;
   if (index == FlowTable::nobody) return drop(Drop::bad_icmp);
   Flow& flow = flows_[index];
   if (icmp.sequence < flow.una || icmp.sequence >= flow.next) return drop(Drop::bad_icmp);
@@ -137,6 +141,10 @@ Ipv4Address Stack::next_hop(Ipv4Address address) const noexcept {
 
 void Stack::send_neighbour_messages() {
   while (const auto send = neighbours_.next_message()) {
+    if (slow_ != nullptr) {
+      if (!send->message.reply) slow_->resolve(send->message.target);
+      continue;
+    }
     FrameToSend* frame = stray();
     if (frame != nullptr) write_arp_frame(send->message, port_.mac, send->to, *frame);
   }

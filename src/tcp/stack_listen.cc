@@ -66,6 +66,7 @@ void Stack::send_syn_ack(const HalfOpen& half, const Listener& listener, bool co
 }
 
 void Stack::receive_for_half_open(const Segment& segment, HalfOpen& half, const MacAddress& from, TimeNs now) {
+  if (half.handed) return fast_->returned(*frame_);
   const auto listener = listeners_.find(segment.key.local.port);
   if (listener == listeners_.end()) {
     half_open_.remove(segment.key);
@@ -93,6 +94,10 @@ void Stack::receive_for_half_open(const Segment& segment, HalfOpen& half, const 
   }
   const std::uint32_t window = static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->second.receive_bytes, 65'535));
   if (segment.sequence < half.irs + 1 || segment.sequence > half.irs + 1 + window) return;
+  if (fast_ != nullptr) {
+    half.handed = true;
+    return hand_over(half, listener->second, segment, now);
+  }
   const HalfOpen copy = half;
   if (Flow* flow = establish(copy, listener->second, segment, now)) {
     half_open_.remove(segment.key);
@@ -114,40 +119,53 @@ bool Stack::receive_cookie(const Segment& segment, const Listener& listener, Tim
     SynCookies::read_timestamp(segment.options.timestamps->echo, half.peer);
   }
   ++counters_.cookies_in;
+  if (fast_ != nullptr) {
+    hand_over(half, listener, segment, now);
+    return true;
+  }
   if (Flow* flow = establish(half, listener, segment, now)) receive_segment(*flow, segment, broadcast_mac, now);
   return true;
 }
 
 // Null if there is no room for it now: the peer's next segment asks again.
-Flow* Stack::establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now) {
-  Flow* flow = new_flow(half.key, 0, listener.receive_bytes, listener.options, now);
+Flow* Stack::admit(const FlowKey& key, const Listener& listener, TimeNs now) {
+  Flow* flow = new_flow(key, 0, listener.receive_bytes, listener.options, now);
   if (flow == nullptr) return nullptr;
-  const auto tag = owner_.accept(listener.tag, id_of(*flow), half.key);
+  const auto tag = owner_.accept(listener.tag, id_of(*flow), key);
   if (!tag) {
     table_.erase(flow->key);
     free_flow(*flow);
     return nullptr;
   }
   flow->slow->tag = *tag;
-  flow->slow->iss = half.iss;
-  flow->accepted = true;
-  flow->timestamp_offset = half.timestamp_offset;
-  flow->una = flow->next = half.iss + 1;
-  flow->receive_next = flow->ack_sent = half.irs + 1;
-  flow->receive_edge = flow->receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(listener.receive_bytes, 65'535));
-  flow->send_window = half.peer_window;
-  flow->window_sequence = half.irs;
-  flow->window_ack = half.iss;
-  take_syn_options(*flow, half.peer);
-  flow->ecn = half.ecn;
+  return flow;
+}
+
+Flow* Stack::establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now) {
+  Flow* flow = admit(half.key, listener, now);
+  if (flow == nullptr) return nullptr;
+  take_half_open(*flow, half, segment, now);
   congestion_.begin(flow->congestion, flow->mss, now);
-  if (flow->timestamps && segment.options.timestamps && half.retries == 0) {
-    const std::uint32_t passed = timestamp(flow->timestamp_offset, now) - segment.options.timestamps->echo;
-    if (passed < 60'000) flow->rtt.add(std::max<TimeNs>(passed, 1) * millisecond_ns, options_.rto);
-  }
   ++counters_.accepted;
   established(*flow, now);
   return flow;
+}
+
+void Stack::take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, TimeNs now) const noexcept {
+  flow.slow->iss = half.iss;
+  flow.accepted = true;
+  flow.timestamp_offset = half.timestamp_offset;
+  flow.una = flow.next = half.iss + 1;
+  flow.receive_next = flow.ack_sent = half.irs + 1;
+  flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
+  flow.send_window = half.peer_window;
+  flow.window_sequence = half.irs;
+  flow.window_ack = half.iss;
+  take_syn_options(flow, half.peer);
+  flow.ecn = half.ecn;
+  if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;
+  const std::uint32_t passed = timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo;
+  if (passed < 60'000) flow.rtt.add(std::max<TimeNs>(passed, 1) * millisecond_ns, options_.rto);
 }
 
 void Stack::half_open_due(TimeNs now) {
@@ -160,6 +178,7 @@ void Stack::half_open_due(TimeNs now) {
     }
     ++half->retries;
     half_open_.set_timer(key, now + (options_.rto.initial_ns << half->retries));
+    if (half->handed) continue;  // the peer has answered
     if (const MacAddress* to = neighbours_.find(next_hop(key.remote.address), Neighbours::no_flow, now))
       send_syn_ack(*half, listener->second, false, *to, now);
   }

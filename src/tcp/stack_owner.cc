@@ -8,10 +8,13 @@ Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receiv
   if (port == 0) return fail(Error::invalid, "port 0 cannot be listened on");
   if (!listeners_.try_emplace(port, Listener{tag, receive_bytes, options}).second)
     return fail(Error::exists, "port {} is listened on already", port);
+  if (slow_ != nullptr) slow_->listen(port, receive_bytes);
   return {};
 }
 
-void Stack::stop_listening(std::uint16_t port) { listeners_.erase(port); }
+void Stack::stop_listening(std::uint16_t port) {
+  if (listeners_.erase(port) != 0 && slow_ != nullptr) slow_->stop_listening(port);
+}
 
 bool Stack::is_steered_here(const FlowKey& key) const noexcept {
   return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port, options_.cores) == options_.core;
@@ -36,13 +39,23 @@ Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::ui
   if (table_.find(key) != FlowTable::nobody) return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));
   Flow* flow = new_flow(key, tag, receive_bytes, options, now);
   if (flow == nullptr) return fail(Error::no_space, "{} flows, as many as there may be", options_.flows_max);
-  flow->slow->iss = initial_sequence(key, now);
-  flow->una = flow->next = flow->slow->iss;
-  flow->state = FlowState::syn_sent;
+  begin_opening(*flow, now);
+  if (slow_ != nullptr) {
+    flow->elsewhere = true;
+    flow->slow->attempt = ++attempts_ != 0 ? attempts_ : ++attempts_;
+    slow_->connect(key, flow->slow->attempt, receive_bytes);
+    return id_of(*flow);
+  }
   flow->wants_syn = true;
-  congestion_.begin(flow->congestion, flow->mss, now);
   make_ready(*flow);
   return id_of(*flow);
+}
+
+void Stack::begin_opening(Flow& flow, TimeNs now) const noexcept {
+  flow.slow->iss = initial_sequence(flow.key, now);
+  flow.una = flow.next = flow.slow->iss;
+  flow.state = FlowState::syn_sent;
+  congestion_.begin(flow.congestion, flow.mss, now);
 }
 
 void Stack::offer(FlowId id, std::uint64_t position, TimeNs) {

@@ -67,6 +67,7 @@ void Stack::receive_segment(Flow& flow, const Segment& segment, const MacAddress
     flow.una = segment.acknowledgement;
     ++counters_.connected;
     established(flow, now);
+    if (fast_ != nullptr) return hand_over(flow, frame_, now);
   }
   if (!receive_acknowledgement(flow, segment, now)) return;
   if (flow.state == FlowState::closed) return;
@@ -102,6 +103,7 @@ void Stack::receive_in_syn_sent(Flow& flow, const Segment& segment, const MacAdd
   flow.wants_ack = true;
   ++counters_.connected;
   established(flow, now);
+  if (fast_ != nullptr) return hand_over(flow, nullptr, now);  // what came with its SYN comes again
   receive_text(flow, segment, now);
 }
 

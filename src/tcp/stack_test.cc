@@ -51,8 +51,7 @@ TEST(Stack, IsRefusedWhereNobodyListens) {
 
 TEST(Stack, SaysThatNobodyIsThere) {
   World world;
-  TestFlow& flow = world.ends[0].owner.add({}, 0, 0);
-  flow.id = world.ends[0].stack->connect(0, {{0x0a000063}, 80}, flow.tag, 1000, world.now).value();
+  TestFlow& flow = world.connect_to(0, {{0x0a000063}, 80});
   ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 10 * second_ns));
   EXPECT_EQ(flow.error, FlowError::unreachable);
   EXPECT_FALSE(world.ends[0].stack->connect(0, {{0x0b000001}, 80}, 1, 1000, world.now));  // no route
@@ -64,10 +63,8 @@ TEST(Stack, GivesUpAPeerThatIsSilent) {
   world.connect(0, port, {1, 1000});
   world.run(second_ns);
   world.run(second_ns);
-  Impairments dead;
-  dead.loss = 1;
   TestFlow& flow = world.connect(0, port, {1000, 1000});
-  world.ends[0].port->set(dead, dead);
+  world.cut_off(0);
   ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 400 * second_ns));
   EXPECT_EQ(flow.error, FlowError::timed_out);
 }

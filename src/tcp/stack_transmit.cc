@@ -88,6 +88,7 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
 }
 
 void Stack::serve(Flow& flow, TimeNs now) {
+  if (flow.elsewhere) return;
   const MacAddress* to = neighbours_.find(next_hop(flow.key.remote.address), flow.index, now);
   if (to == nullptr) {
     // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
@@ -114,6 +115,7 @@ void Stack::serve(Flow& flow, TimeNs now) {
   if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0)
     flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.slow->probes);
   arm(flow);
+  if (flow.state == FlowState::time_wait && slow_ != nullptr && !flow.wants_ack) hand_back(flow);
 }
 
 void Stack::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {

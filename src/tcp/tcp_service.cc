@@ -20,6 +20,7 @@ TcpError error_of(FlowError error) noexcept {
     case FlowError::reset: return TcpError::reset;
     case FlowError::timed_out: return TcpError::timed_out;
     case FlowError::unreachable: return TcpError::unreachable;
+    case FlowError::in_use: return TcpError::address_in_use;
   }
   return TcpError::reset;
 }

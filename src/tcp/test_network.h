@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -170,15 +171,30 @@ class TestNetwork {
     return flow;
   }
 
+  // To somebody who may not be there.
+  TestFlow& connect_to(std::uint32_t from, Endpoint remote) {
+    TestFlow& flow = ends[from].owner.add({}, 0, 0);
+    flow.id = ends[from].stack->connect(0, remote, flow.tag, 1000, now).value();
+    return flow;
+  }
+  // Nothing comes to it or from it any more.
+  void cut_off(std::uint32_t end) {
+    Impairments dead;
+    dead.loss = 1;
+    ends[end].port->set(dead, dead);
+  }
+
   // Polls both ends until nothing happens at this time, then goes on to when something does, up to `until`. False: nothing ever does.
   bool step(TimeNs until) {
     for (int i = 0; i < 100'000; ++i) {
       bool worked = ends[0].station->poll(now);
       worked |= ends[1].station->poll(now);
+      if (poll_others) worked |= poll_others(now);
       if (!worked && !one_->has_frames() && !two_->has_frames()) break;
     }
     TimeNs next = never;
     for (const End& end : ends) next = std::min(next, end.station->next_deadline());
+    if (others_due) next = std::min(next, others_due());
     if (next > until) {
       now = std::max(now, until);
       return next != never;
@@ -207,6 +223,10 @@ class TestNetwork {
         if (!flow.gone) return false;
     return true;
   }
+
+  // What is polled with them, such as a slow path; and when it wants to be.
+  std::function<bool(TimeNs)> poll_others;
+  std::function<TimeNs()> others_due;
 
   TimeNs now = second_ns;
   End ends[2];

@@ -62,6 +62,7 @@ enum class EntryKind : std::uint8_t {
   peer_message = 71,
   tcp_open = 72,
   tcp_close = 73,
+  tcp_slow_path = 74,
 };
 
 enum class ReplyKind : std::uint8_t {

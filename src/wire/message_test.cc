@@ -365,6 +365,9 @@ TEST(Message, Tasks) {
   EXPECT_EQ(connections.news_slots, 32u);
   EXPECT_EQ(connections.flows, 64u);
   EXPECT_EQ(there_and_back(TcpClose{1}, kept).version, 1u);
+  const auto slow_path = there_and_back(TcpSlowPathOpen{{.region = segment_flag | 3, .length = 1 << 21}, 1, 1 << 20}, kept);
+  EXPECT_EQ(slow_path.memory.region, segment_flag | 3);
+  EXPECT_EQ(slow_path.ring_bytes, 1u << 20);
   EXPECT_EQ(there_and_back(TaskDone{1, 2, 3, 4, 5, 6, {7, 8}}, kept).output_bytes, (std::vector<std::uint64_t>{7, 8}));
 }
 

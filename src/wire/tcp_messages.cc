@@ -16,6 +16,12 @@ void fields(auto& way, Is<TcpClose> auto& m) {
   way(m.version);
 }
 
+void fields(auto& way, Is<TcpSlowPathOpen> auto& m) {
+  way.begins("opening of a slow path of TCP");
+  object_at(way, m.memory);
+  way(m.version, m.ring_bytes);
+}
+
 }  // namespace
 
 OFFPATH_TCP_MESSAGES(OFFPATH_DEFINE_CODING)

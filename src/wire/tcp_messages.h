@@ -21,7 +21,15 @@ struct TcpClose {
   std::uint32_t version;
 };
 
-#define OFFPATH_TCP_MESSAGES(X) X(TcpOpen) X(TcpClose)
+// The sender does the slow path of the agent's TCP from now on: where the memory between them lies (wire/tcp_slow_path.h). Done; before
+// that a descriptor comes, as for TcpOpen.
+struct TcpSlowPathOpen {
+  BufferRef memory;  // the whole of a segment
+  std::uint32_t version;
+  std::uint32_t ring_bytes;
+};
+
+#define OFFPATH_TCP_MESSAGES(X) X(TcpOpen) X(TcpClose) X(TcpSlowPathOpen)
 OFFPATH_TCP_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

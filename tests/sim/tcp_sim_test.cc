@@ -11,9 +11,9 @@
 #include <random>
 #include <set>
 
-#include "link/seeded_random.h"
 #include "tcp/frame_writer.h"
 #include "tcp/test_network.h"
+#include "bad_network.h"
 #include "seeds.h"
 
 namespace offpath::sim {
@@ -23,23 +23,7 @@ using namespace tcp;
 
 constexpr std::uint16_t port = 80;
 
-struct World : link::SeededRandom {
-  using link::SeededRandom::SeededRandom;
-  std::uint64_t size_up_to(unsigned bits) { return 1 + below(1ull << (1 + below(bits))); }
-
-  Impairments impairments() {
-    Impairments bad;
-    if (chance(0.8)) bad.loss = static_cast<double>(below(51)) / 1000;
-    if (chance(0.5)) bad.duplicate = static_cast<double>(below(30)) / 1000;
-    if (chance(0.5)) bad.corrupt = static_cast<double>(below(20)) / 1000;
-    if (chance(0.5)) bad.reorder = static_cast<double>(below(100)) / 1000;
-    bad.delay_ns = static_cast<TimeNs>(below(1 + (chance(0.5) ? 20 : 1) * millisecond_ns));
-    bad.reorder_ns = 1 + static_cast<TimeNs>(below(5 * millisecond_ns));
-    if (chance(0.3)) bad.bytes_per_second = 1'000'000 + below(100'000'000), bad.queue_bytes = 20'000 + below(500'000);
-    if (chance(0.5)) bad.mark_bytes = 5'000 + below(100'000);
-    return bad;
-  }
-};
+using World = NetworkRandom;
 
 void expect_nothing_is_left(TestNetwork& network) {
   network.run(300 * second_ns);

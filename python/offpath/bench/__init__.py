@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers,
 LINKS = ("local", "tcp", "verbs")
 TCP_PARTS = (
     *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
-    *("goodput", "sharing", "breakdown"),  # over bad networks; by stages
+    *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
 )
 MD_PARTS = ("rates", "memory", "gains", "auto", "model", "ranks", "tdr")
 

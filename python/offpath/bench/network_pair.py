@@ -17,6 +17,9 @@ NEAR_KERNEL_ADDRESS = "10.9.0.3"
 # Of the second pair: the end in ``far``, and that in ``near``.
 PEER_CLIENT_ADDRESS = "10.9.1.1"
 PEER_SERVER_ADDRESS = "10.9.1.2"
+# Of a third pair: the kernel's end in ``far``, and that of another agent.
+SECOND_KERNEL_ADDRESS = "10.9.2.1"
+SECOND_AGENT_ADDRESS = "10.9.2.2"
 
 
 @dataclass
@@ -79,8 +82,8 @@ def _namespaces(stack: contextlib.ExitStack, count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def network_pair(with_peer: bool = False) -> Iterator[NetworkPair]:
-    """``with_peer``: the second pair of devices, too."""
+def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator[NetworkPair]:
+    """``with_peer``: the second pair of devices, too. ``with_second``: ``second``, a device for another agent."""
     with contextlib.ExitStack() as stack:
         pair = NetworkPair(*_namespaces(stack, 2))
         _connect(pair.near, "near", pair.far, "far")
@@ -89,6 +92,9 @@ def network_pair(with_peer: bool = False) -> Iterator[NetworkPair]:
             _connect(pair.near, "near-peer", pair.far, "far-peer")
             _run(pair.near_command("ip", "addr", "add", f"{PEER_SERVER_ADDRESS}/24", "dev", "near-peer"))
             _run(pair.far_command("ip", "addr", "add", f"{PEER_CLIENT_ADDRESS}/24", "dev", "far-peer"))
+        if with_second:
+            _connect(pair.near, "second", pair.far, "far-second")
+            _run(pair.far_command("ip", "addr", "add", f"{SECOND_KERNEL_ADDRESS}/24", "dev", "far-second"))
         yield pair
 
 

@@ -25,6 +25,7 @@ from .network_pair import (
     AGENT_ADDRESS,
     NEAR_KERNEL_ADDRESS,
     PEER_SERVER_ADDRESS,
+    SECOND_AGENT_ADDRESS,
     NetworkPair,
     bad_network,
     missing,
@@ -97,9 +98,11 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
                 report.absorb(run_program("bench_tcp", [*arguments, "--part", part], launcher=launcher))
 
 
-def start_agent(pair: NetworkPair, *settings: str) -> AbstractContextManager[AgentProcess]:
+def start_agent(
+    pair: NetworkPair, *settings: str, device: str = "near", address: str = AGENT_ADDRESS
+) -> AbstractContextManager[AgentProcess]:
     bounds = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
-    others = ("tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", *bounds, *settings)
+    others = (f"tcp.device={device}", f"tcp.address={address}/24", *bounds, *settings)
     return AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command()))
 
 
@@ -110,7 +113,7 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
         report.add_unmeasured(CLAIMS, why)
         report.print(console)
         return report
-    good = [part for part in parts if part != "breakdown" and part not in BAD_NETWORKS]
+    good = [part for part in parts if part not in ("breakdown", "slow-path") and part not in BAD_NETWORKS]
     try:
         if good:
             with network_pair(with_peer=True) as pair, start_agent(pair) as agent:
@@ -124,6 +127,8 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
                 with bad_network(path, *impairments) as pair, start_agent(pair) as agent:
                     measure_programs(report, pair, agent, [part], quick, console, "--over", over,
                                      kernel_address=NEAR_KERNEL_ADDRESS, congestion=("cubic",))  # fmt: skip
+        if "slow-path" in parts:
+            measure_slow_path(report, quick, console)
         if "breakdown" in parts:
             measure_breakdown(report, quick, console)
     except (AgentUnavailableError, ProgramError) as error:
@@ -134,6 +139,46 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
     for path in tcp_figures.draw(report, out):
         console.print(f"wrote {path}")
     return report
+
+
+@contextmanager
+def slow_path_process(agent: AgentProcess, core: int) -> Iterator[subprocess.Popen]:
+    """The slow path of ``agent`` on ``core``, once it does it."""
+    program = [str(find_program("offpath-slow-path")), "--agent", agent.address, "--ready"]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, preexec_fn=on_core(core))
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline().startswith("slow path of "):
+            raise ProgramError("offpath-slow-path did not begin")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure_slow_path(report: Report, quick: bool, console: Console) -> None:
+    """Two agents on one core, each with the same server; the slow path of one is a process on the host's core."""
+    host_core = default_cores()[0]
+    many = ["prlimit", f"--nofile={2 * SOCKETS}"]
+    with (
+        network_pair(with_second=True) as pair,
+        start_agent(pair, "tcp.slow_path=host") as leaning,
+        start_agent(pair, device="second", address=SECOND_AGENT_ADDRESS) as alone,
+        slow_path_process(leaning, host_core) as process,
+    ):
+        program = [str(find_program("bench_tcp_server")), str(PORT)]
+        with (
+            server(pair.near_command(*many, *sockets_command(leaning), *program), host_core) as subject,
+            server(pair.near_command(*many, *sockets_command(alone), *program), host_core) as peer,
+            console.status("tcp: slow-path"),
+        ):
+            arguments = [
+                "--offloaded", f"{AGENT_ADDRESS}:{PORT}:{subject.pid}", "--agent-pid", str(leaning.process.pid),
+                "--slow-path-pid", str(process.pid), "--kernel", f"{SECOND_AGENT_ADDRESS}:{PORT}:{peer.pid}",
+                "--other-agent-pid", str(alone.process.pid), "--host-core", str(host_core),
+                "--agent-core", str(default_cores()[1]), *(["--quick"] if quick else []), "--part", "slow-path",
+            ]  # fmt: skip
+            report.absorb(run_program("bench_tcp", arguments, launcher=pair.far_command(*many)))
 
 
 def measure_breakdown(report: Report, quick: bool, console: Console) -> None:
