@@ -3,10 +3,13 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -67,6 +70,12 @@ inline Exchanged exchange(int fd, std::uint64_t send_stream, std::uint64_t sends
   while ((got = ::recv(fd, chunk.data(), chunk.size(), 0)) > 0)
     for (ssize_t i = 0; i < got; ++i) result.wrong += chunk[static_cast<std::size_t>(i)] != tcp::stream_byte(receive_stream, result.received++);
   writer.join();
+  // What was lost on the way is sent again after the other side has said its end: until it has everything, too.
+  int unacknowledged = 1;
+  for (int i = 0; i < 30'000 && unacknowledged > 0; ++i) {
+    if (::ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) break;
+    if (unacknowledged > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   result.whole = sent && got == 0;
   return result;
 }
