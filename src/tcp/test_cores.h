@@ -123,7 +123,7 @@ class TestCores {
   std::mt19937_64 random_;
 };
 
-class CoreWorld {
+class CoreWorld final : public VirtualTime {
  public:
   CoreWorld(const TestNetworkOptions& options, std::array<std::uint32_t, 2> cores, const TcpServiceLimits& limits = {})
       : congestion_(congestion_control(options.congestion).value()) {
@@ -140,35 +140,17 @@ class CoreWorld {
     OFP_ASSERT(sides[side]->open(program, ++last_number_));
     return program;
   }
-  // As TestPrograms::step.
-  bool step(TimeNs until, const std::function<bool()>& act) {
-    for (int i = 0; i < 100'000; ++i) {
-      bool worked = act();
-      for (const auto& side : sides) worked = side->poll(now) || worked;
-      if (!worked && !one_->has_frames() && !two_->has_frames()) break;
-    }
-    const TimeNs next = std::min(sides[0]->next_deadline(), sides[1]->next_deadline());
-    if (next > until) {
-      now = std::max(now, until);
-      return next != never;
-    }
-    now = std::max(now + 1, next);
-    return true;
-  }
-  bool run_until(const std::function<bool()>& done, TimeNs limit, const std::function<bool()>& act = [] { return false; }) {
-    const TimeNs until = now + limit;
-    while (!done()) {
-      if (now >= until) return false;
-      if (!step(until, act)) return done();
-    }
-    return true;
-  }
-  void run(TimeNs duration) { run_until([] { return false; }, duration); }
-
-  TimeNs now = second_ns;
   std::unique_ptr<TestCores> sides[2];
 
  private:
+  bool poll() override {
+    bool worked = false;
+    for (const auto& side : sides) worked = side->poll(now) || worked;
+    return worked;
+  }
+  [[nodiscard]] bool has_frames() const override { return one_->has_frames() || two_->has_frames(); }
+  [[nodiscard]] TimeNs next_deadline() const override { return std::min(sides[0]->next_deadline(), sides[1]->next_deadline()); }
+
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;
   std::unique_ptr<ImpairedPort> impaired_[2];

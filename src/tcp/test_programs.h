@@ -11,11 +11,29 @@
 #include "channel/socket_area.h"
 #include "tcp/tcp_service.h"
 #include "tcp/test_network.h"
+#include "tcp/test_time.h"
 
 namespace offpath::tcp {
 
 using channel::SocketArea;
 using channel::SocketOptions;
+
+// A network of which the seed says how bad it is, each way.
+[[nodiscard]] inline TestNetworkOptions bad_network(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto up_to = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
+  TestNetworkOptions options;
+  options.seed = seed;
+  for (Impairments* way : {&options.there, &options.back}) {
+    way->loss = up_to(0.05);
+    way->duplicate = up_to(0.02);
+    way->corrupt = up_to(0.01);
+    way->reorder = up_to(0.05);
+    way->delay_ns = static_cast<TimeNs>(random() % (5 * millisecond_ns));
+  }
+  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
+  return options;
+}
 
 // A program's memory, shared as a segment is, and its end of it.
 struct TestProgram {
@@ -97,7 +115,7 @@ struct Talker {
   }
 };
 
-class TestPrograms {
+class TestPrograms final : public VirtualTime {
  public:
   struct End {
     explicit End(const TcpServiceLimits& limits) : service(limits) {}
@@ -137,41 +155,23 @@ class TestPrograms {
   }
   [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) { return {TestNetwork::address(end).value, port}; }
 
-  // Everybody acts until nothing happens at this time, then the time goes on to when something does. False: nothing ever does.
-  bool step(TimeNs until, const std::function<bool()>& act) {
-    for (int i = 0; i < 100'000; ++i) {
-      bool worked = act();
-      for (End& end : ends) {
-        end.service.attach(now);
-        const auto said = [&] { return end.service.counters().wishes + end.service.counters().news; };
-        const std::uint64_t before = said();
-        worked |= end.station->poll(now) || said() != before;
-        for (auto& each : end.service.take_ended()) end.ended.push_back(std::move(each));
-      }
-      if (!worked && !one_->has_frames() && !two_->has_frames()) break;
-    }
-    const TimeNs next = std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline());
-    if (next > until) {
-      now = std::max(now, until);
-      return next != never;
-    }
-    now = std::max(now + 1, next);
-    return true;
-  }
-  bool run_until(const std::function<bool()>& done, TimeNs limit, const std::function<bool()>& act = [] { return false; }) {
-    const TimeNs until = now + limit;
-    while (!done()) {
-      if (now >= until) return false;
-      if (!step(until, act)) return done();
-    }
-    return true;
-  }
-  void run(TimeNs duration) { run_until([] { return false; }, duration); }
-
-  TimeNs now = second_ns;
   End ends[2];
 
  private:
+  bool poll() override {
+    bool worked = false;
+    for (End& end : ends) {
+      end.service.attach(now);
+      const auto said = [&] { return end.service.counters().wishes + end.service.counters().news; };
+      const std::uint64_t before = said();
+      worked |= end.station->poll(now) || said() != before;
+      for (auto& each : end.service.take_ended()) end.ended.push_back(std::move(each));
+    }
+    return worked;
+  }
+  [[nodiscard]] bool has_frames() const override { return one_->has_frames() || two_->has_frames(); }
+  [[nodiscard]] TimeNs next_deadline() const override { return std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline()); }
+
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;
   std::uint64_t last_number_ = 0;

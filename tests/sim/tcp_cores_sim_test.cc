@@ -13,21 +13,6 @@ namespace {
 
 constexpr std::uint16_t port = 7000;
 
-TestNetworkOptions bad_network(std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto up_to = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
-  TestNetworkOptions options;
-  options.seed = seed;
-  for (Impairments* way : {&options.there, &options.back}) {
-    way->loss = up_to(0.05);
-    way->duplicate = up_to(0.02);
-    way->reorder = up_to(0.05);
-    way->delay_ns = static_cast<TimeNs>(random() % (5 * millisecond_ns));
-  }
-  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  return options;
-}
-
 std::array<std::uint32_t, 2> cores_of(std::uint64_t seed) {
   return {1 + static_cast<std::uint32_t>(seed % 3), 2 + static_cast<std::uint32_t>(seed % 2)};
 }

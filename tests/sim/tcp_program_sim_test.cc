@@ -13,22 +13,6 @@ namespace {
 
 constexpr std::uint16_t port = 7000;
 
-TestNetworkOptions bad_network(std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto up_to = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
-  TestNetworkOptions options;
-  options.seed = seed;
-  for (Impairments* way : {&options.there, &options.back}) {
-    way->loss = up_to(0.05);
-    way->duplicate = up_to(0.02);
-    way->corrupt = up_to(0.01);
-    way->reorder = up_to(0.05);
-    way->delay_ns = static_cast<TimeNs>(random() % (5 * millisecond_ns));
-  }
-  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  return options;
-}
-
 // A server of one program, and clients of it.
 struct Served {
   Served(TestPrograms& world_, TestProgram& server_, TestProgram& client_, std::uint16_t at, std::uint64_t bytes_, std::uint64_t seed)
