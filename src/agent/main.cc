@@ -133,7 +133,7 @@ void compare_with_machine(const DispatcherOptions& options) {
 
 std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
   if (settings.profile.cores == 0) return std::nullopt;
-  const double cores = settings.profile.cpu_quota(1 + settings.jobs.threads);
+  const double cores = settings.profile.cpu_quota((settings.tcp ? settings.tcp->cores : 1) + settings.jobs.threads);
   auto quota = CpuQuota::apply(cores);
   if (!quota) {
     log(LogLevel::warning, "profile {}: its processor is NOT imitated, only its link: {}", settings.profile.name,
