@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "tcp/packet_filter.h"
 #include "wire/flow_steering.h"
 
 namespace offpath::tcp {
@@ -15,12 +16,7 @@ namespace {
 
 constexpr int unique_id = 0x2000;  // PACKET_FANOUT_FLAG_UNIQUEID, which older headers lack
 constexpr std::uint32_t icmp_header_bytes = 8;
-constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF), ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
-
-constexpr sock_filter statement(int code, std::uint32_t k) { return {static_cast<std::uint16_t>(code), 0, 0, k}; }
-constexpr sock_filter if_equal(std::uint32_t k, std::uint8_t jump, std::uint8_t otherwise) {
-  return {static_cast<std::uint16_t>(BPF_JMP | BPF_JEQ | BPF_K), jump, otherwise, k};
-}
+constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF);
 
 }  // namespace
 
@@ -45,7 +41,7 @@ std::vector<sock_filter> steering_program(std::uint32_t cores) {
     add(BPF_ALU | BPF_RSH | BPF_K, shift);
     add(BPF_ALU | BPF_XOR | BPF_X);
   };
-  add(BPF_LD | BPF_W | BPF_ABS, ancillary + SKF_AD_PROTOCOL);
+  add(BPF_LD | BPF_W | BPF_ABS, filter_ancillary + SKF_AD_PROTOCOL);
   unless(ETH_P_IP);
   add(BPF_LDX | BPF_W | BPF_IMM, 0);
   add(BPF_LD | BPF_B | BPF_ABS, network + 9);
@@ -85,13 +81,6 @@ std::vector<sock_filter> steering_program(std::uint32_t cores) {
   return program;
 }
 
-Status Fanout::close_to_frames(int fd) {
-  sock_filter nothing = statement(BPF_RET | BPF_K, 0);
-  const sock_fprog filter{1, &nothing};
-  if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0) return fail_errno(errno, "SO_ATTACH_FILTER");
-  return {};
-}
-
 Status Fanout::join(int fd) {
   const bool first = group_ < 0;
   const int type = PACKET_FANOUT_CBPF | (first ? unique_id : 0);
@@ -110,10 +99,7 @@ Status Fanout::begin() {
   auto steering = steering_program(static_cast<std::uint32_t>(members_.size()));
   const sock_fprog program{static_cast<unsigned short>(steering.size()), steering.data()};
   if (::setsockopt(members_.front(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0) return fail_errno(errno, "PACKET_FANOUT_DATA");
-  for (const int fd : members_) {
-    const int ignored = 0;
-    if (::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &ignored, sizeof ignored) != 0) return fail_errno(errno, "SO_DETACH_FILTER");
-  }
+  for (const int fd : members_) OFP_TRY(take_untagged(fd));
   return {};
 }
 

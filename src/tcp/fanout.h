@@ -17,11 +17,9 @@ namespace offpath::tcp {
 
 class Fanout {
  public:
-  // Before a socket is bound: it takes nothing until begin().
-  [[nodiscard]] Status close_to_frames(int fd);
-  // A socket that is bound: of the next core.
+  // A socket that is bound and takes nothing (packet_filter.h): of the next core.
   [[nodiscard]] Status join(int fd);
-  // All have joined, and are open.
+  // All have joined, and take what is steered to them.
   [[nodiscard]] Status begin();
 
  private:

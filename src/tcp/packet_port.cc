@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tcp/packet_filter.h"
 #include "tcp/segment.h"
 
 namespace offpath::tcp {
@@ -99,7 +100,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
   address.sll_ifindex = index.ifr_ifindex;
-  if (fanout != nullptr) OFP_TRY(fanout->close_to_frames(fd.get()));
+  OFP_TRY(fanout == nullptr ? take_untagged(fd.get()) : take_nothing(fd.get()));  // of several, until all are there
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return fail_errno(errno, "bind to " + name);
   if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
   PortCapabilities capabilities;

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "namespace_pair.h"
+#include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/dpdk_port.h"
 #include "tcp/test_frames.h"
@@ -65,17 +66,6 @@ class DpdkAndTheKernel : public testing::Test {
       ASSERT_EQ(::ioctl(fd.get(), SIOCETHTOOL, &request), 0);
     });
   }
-  // Until one that `is_it`, for at most a second.
-  template <class IsIt>
-  static bool receives(Port& device, const IsIt& is_it) {
-    std::array<ReceivedFrame, 64> frames;
-    for (const TimeNs end = monotonic_ns() + second_ns; monotonic_ns() < end;) {
-      const std::size_t count = device.receive(frames, monotonic_ns());
-      for (std::size_t i = 0; i < count; ++i)
-        if (is_it(frames[i])) return true;
-    }
-    return false;
-  }
 };
 
 FrameToSend frame_to(const MacAddress& to, const MacAddress& from, Bytes payload) {
@@ -125,25 +115,15 @@ TEST_F(DpdkAndTheKernel, StreamsBothWaysOverTap) {
 TEST_F(DpdkAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
   auto device = open(on_veth);
   ASSERT_NE(device, nullptr);
-  const auto send = [&](const std::vector<std::uint8_t>& after_addresses) {
-    in_far([&] {
-      std::vector<std::byte> frame(60);
-      write_ethernet_header({device->capabilities().mac, {2, 0, 0, 0, 0, 1}, 0}, frame.data());
-      std::memcpy(&frame[12], after_addresses.data(), after_addresses.size());
-      const Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-      sockaddr_ll to{};
-      to.sll_family = AF_PACKET;
-      to.sll_ifindex = static_cast<int>(::if_nametoindex("far"));
-      ASSERT_EQ(::sendto(fd.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to), 60);
-    });
-  };
-  const auto is_for_experiments = [](const ReceivedFrame& frame) { return read_ethernet_header(frame.bytes.data()).type == 0x88b5; };
+  const auto send = [&](const auto& after_addresses) { in_far([&] { send_raw_frame(device->capabilities().mac, after_addresses); }); };
   const std::uint64_t before = device->counters().dropped_in;
-  send({0x81, 0x00, 0x00, 0x05, 0x88, 0xb5});
-  EXPECT_FALSE(receives(*device, is_for_experiments));
+  send(of_vlan_5);
+  EXPECT_FALSE(receives(*device, is_experiment));
   EXPECT_EQ(device->counters().dropped_in, before + 1);
-  send({0x88, 0xb5});
-  EXPECT_TRUE(receives(*device, is_for_experiments));
+  send(untagged);
+  EXPECT_TRUE(receives(*device, is_experiment));
+  send(of_a_priority);
+  EXPECT_TRUE(receives(*device, is_experiment));
 }
 
 TEST_F(DpdkAndTheKernel, WhatADeviceDoesNotTakeIsLostAfterAWhile) {

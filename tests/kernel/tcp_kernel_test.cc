@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "namespace_pair.h"
+#include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/packet_port.h"
 
@@ -173,6 +174,26 @@ TEST_F(TcpAndTheKernel, UnderstandsResetsAndSaysThem) {
   ASSERT_EQ(machine.owner.flows.size(), 1u);
   EXPECT_EQ(machine.owner.flows.begin()->second.error, FlowError::reset);
   EXPECT_EQ(machine.stack->flows(), 0u);
+}
+
+TEST_F(TcpAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
+  const auto expect_untagged_only = [&](Port& device) {
+    const auto arrives = [&](const auto& after_addresses) {
+      in_far([&] { send_raw_frame(device.capabilities().mac, after_addresses); });
+      return receives(device, is_experiment);
+    };
+    EXPECT_FALSE(arrives(of_vlan_5));
+    EXPECT_TRUE(arrives(untagged));
+    EXPECT_TRUE(arrives(of_a_priority));
+  };
+  const auto alone = veth();
+  ASSERT_NE(alone, nullptr);
+  expect_untagged_only(*alone);
+  Fanout fanout;
+  const auto of_several = PacketPort::open_interface("near", &fanout);
+  ASSERT_TRUE(of_several) << of_several.error().message;
+  ASSERT_TRUE(fanout.begin());
+  expect_untagged_only(**of_several);
 }
 
 TEST(PacketPort, SaysWhatIsWrongWithAnInterface) {
