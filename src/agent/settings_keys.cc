@@ -146,12 +146,13 @@ constexpr ConfigKey keys[] = {
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
     {"tcp.device", ConfigType::text, "",
-     "The network interface of programs' TCP connections ([tcp.md](tcp.md)), which is then this agent's alone: one without an address of "
-     "the kernel's; tap:NAME, a TAP device; or dpdk:DEVICE, one of DPDK's ([tcp.md](tcp.md#dpdk)), such as dpdk:0000:03:00.0. Takes CAP_NET_RAW, or "
-     "CAP_NET_ADMIN for TAP, until it is open. Empty: there are none."},
+     "The network interface of programs' TCP connections ([tcp.md](tcp.md)), whose TCP is then this agent's alone: an interface "
+     "of the kernel's; tap:NAME, a TAP device; or dpdk:DEVICE, one of DPDK's ([tcp.md](tcp.md#dpdk)), such as dpdk:0000:03:00.0. Takes CAP_NET_RAW, or "
+     "CAP_NET_ADMIN for TAP, until it is open, and CAP_BPF if the kernel has the address, too. Empty: there are none."},
     {"tcp.dpdk_arguments", ConfigType::texts, "",
      "Words for DPDK's EAL, one each, such as --no-huge,-m,64,--no-pci for a virtual device without huge pages. For dpdk:DEVICE alone."},
-    {"tcp.address", ConfigType::text, "", "The device's IPv4 address with the length of its network, such as 10.0.0.2/24."},
+    {"tcp.address", ConfigType::text, "", "The device's IPv4 address with the length of its network, such as 10.0.0.2/24. Empty: that of the interface, and its gateway. If the kernel has it, too, TCP to it "
+     "is the agent's and the rest the kernel's (Linux 6.6)."},
     {"tcp.gateway", ConfigType::text, "", "Where other networks are reached. Empty: they are not."},
     {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if it is to be smaller than the device's. 0: the device's.", 0, 65'535},
     {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},

@@ -140,6 +140,10 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
   EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
+  // An interface has an address of its own, a TAP device that is to be made has not.
+  EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it goes with tcp.address"), std::string::npos);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is no address"), std::string::npos);
 }
 
 TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {

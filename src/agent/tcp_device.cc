@@ -1,6 +1,10 @@
 #include "agent/tcp_device.h"
 
+#include <algorithm>
+
+#include "base/log.h"
 #include "tcp/dpdk_port.h"
+#include "tcp/interface_address.h"
 #include "tcp/packet_port.h"
 
 namespace offpath::agent {
@@ -38,6 +42,23 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   }
   OFP_TRY(fanout.begin());
   return devices;
+}
+
+Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
+  if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
+  OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
+  if (settings.stack.address.value == 0) {
+    if (there.empty()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", settings.device);
+    settings.stack.address = there.front().address;
+    settings.stack.prefix_length = there.front().prefix_length;
+    OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
+    settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
+    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP", tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,
+        gateway ? " by " + tcp::text_of(*gateway) : "");
+  }
+  if (std::ranges::find(there, settings.stack.address, &tcp::InterfaceAddress::address) == there.end()) return std::nullopt;
+  OFP_ASSIGN(auto shared, tcp::SharedAddress::begin(settings.device, settings.stack.address));
+  return shared;
 }
 
 }  // namespace offpath::agent

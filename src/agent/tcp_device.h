@@ -2,14 +2,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "agent/tcp_settings.h"
 #include "tcp/port.h"
+#include "tcp/shared_address.h"
 
 namespace offpath::agent {
 
 // Takes the rights that the kind of device does (docs/tcp.md), and none afterwards.
 [[nodiscard]] Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings);
+
+// The address and gateway of an interface are the kernel's where settings have none. While the kernel has the address itself, it leaves TCP
+// there alone as long as what is returned is there. Before a stack is made.
+[[nodiscard]] Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings);
 
 }  // namespace offpath::agent

@@ -26,6 +26,7 @@ Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const T
 }
 
 Status TcpPrograms::prepare(TimeNs now) {
+  OFP_ASSIGN(shared_address_, settle_address(settings_));
   OFP_ASSIGN(auto devices, open_devices(settings_));
   device_ = std::move(devices.front());
   other_devices_.assign(std::make_move_iterator(devices.begin() + 1), std::make_move_iterator(devices.end()));

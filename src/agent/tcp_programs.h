@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "channel/agent_end.h"
 #include "loop/loop.h"
 #include "tcp/overheard_port.h"
+#include "tcp/shared_address.h"
 #include "tcp/stage_trace.h"
 #include "tcp/station.h"
 #include "tcp/tcp_service.h"
@@ -78,6 +80,7 @@ class TcpPrograms final : public loop::Poller {
 
   loop::Loop& loop_;
   TcpSettings settings_;
+  std::optional<tcp::SharedAddress> shared_address_;
   std::unique_ptr<tcp::Port> device_;
   std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until cores have them
   std::unique_ptr<tcp::OverheardPort> overheard_port_;     // null: there is one core

@@ -11,8 +11,10 @@ namespace offpath::agent {
 
 namespace {
 
-Status parse_address(const Config& config, tcp::StackOptions& stack) {
+Status parse_address(const Config& config, TcpSettings& settings) {
   const std::string& text = config.text("tcp.address");
+  if (text.empty() && settings.kind == TcpSettings::Kind::interface) return {};  // the interface's own
+  tcp::StackOptions& stack = settings.stack;
   const std::size_t slash = text.find('/');
   const auto address = tcp::ipv4_address(std::string_view(text).substr(0, slash));
   unsigned prefix = 0;
@@ -31,6 +33,7 @@ Status parse_address(const Config& config, tcp::StackOptions& stack) {
 Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
   const std::string& text = config.text("tcp.gateway");
   if (text.empty()) return {};
+  if (stack.address.value == 0) return bad_value(config, "tcp.gateway", "it goes with tcp.address; without that both are the interface's own");
   const auto gateway = tcp::ipv4_address(text);
   if (!gateway) return bad_value(config, "tcp.gateway", "{}", gateway.error().message);
   const unsigned shift = 32u - stack.prefix_length;
@@ -87,7 +90,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
     return std::nullopt;
   }
   OFP_TRY(parse_device(config, settings));
-  OFP_TRY(parse_address(config, settings.stack));
+  OFP_TRY(parse_address(config, settings));
   OFP_TRY(parse_gateway(config, settings.stack));
   settings.mtu = static_cast<std::uint16_t>(config.integer("tcp.mtu"));
   if (settings.mtu != 0 && settings.mtu < 576) return bad_value(config, "tcp.mtu", "{} is less than 576", settings.mtu);

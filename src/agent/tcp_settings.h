@@ -24,7 +24,7 @@ struct TcpSettings {
   std::uint32_t cores = 1;  // loops
   std::vector<unsigned> pin;  // the machine's cores that loops beside the agent's own run on; none: any
   loop::LoopOptions loop;     // of these
-  tcp::StackOptions stack;  // of all cores together, without its secret
+  tcp::StackOptions stack;    // of all cores together, without its secret; address 0: the interface's own
   tcp::TcpServiceLimits limits;
 };
 

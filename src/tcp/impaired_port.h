@@ -4,31 +4,25 @@
 #include <vector>
 
 #include "tcp/impaired_path.h"
-#include "tcp/port.h"
+#include "tcp/port_decorator.h"
 
 namespace offpath::tcp {
 
-class ImpairedPort final : public Port {
+class ImpairedPort final : public PortDecorator {
  public:
-  // `inner` outlives it. Frames are cut into segments before they meet faults.
+  // Frames are cut into segments before they meet faults.
   ImpairedPort(Port& inner, const Impairments& out, const Impairments& in, std::uint64_t seed)
-      : inner_(inner), out_(out, seed), in_(in, seed + 1) {}
+      : PortDecorator(inner), out_(out, seed), in_(in, seed + 1) {}
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
   std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override;
-  [[nodiscard]] PortCapabilities capabilities() const override { return inner_.capabilities(); }
-  [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
   [[nodiscard]] PortCounters counters() const override;
-  void close() override { inner_.close(); }
-  [[nodiscard]] bool fall_asleep(TimeNs now) override { return inner_.fall_asleep(now); }
-  [[nodiscard]] bool link_up() const override { return inner_.link_up(); }
   [[nodiscard]] TimeNs next_due() const override { return std::min({out_.next_due(), in_.next_due(), inner_.next_due()}); }
   void set(const Impairments& out, const Impairments& in) noexcept { out_.set(out), in_.set(in); }
 
  private:
   void send_due(TimeNs now);
 
-  Port& inner_;
   ImpairedPath out_, in_;
   std::vector<std::vector<std::byte>> given_;
 };

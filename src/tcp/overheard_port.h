@@ -6,14 +6,14 @@
 
 #include "tcp/arp.h"
 #include "tcp/ethernet.h"
-#include "tcp/port.h"
+#include "tcp/port_decorator.h"
 
 namespace offpath::tcp {
 
-class OverheardPort final : public Port {
+class OverheardPort final : public PortDecorator {
  public:
   using Tell = std::function<void(const ArpMessage&)>;
-  OverheardPort(Port& inner, Tell tell) : inner_(inner), tell_(std::move(tell)) {}  // `inner` outlives it
+  OverheardPort(Port& inner, Tell tell) : PortDecorator(inner), tell_(std::move(tell)) {}  // `inner` outlives it
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override {
     const std::size_t count = inner_.receive(frames, now);
@@ -23,17 +23,8 @@ class OverheardPort final : public Port {
     }
     return count;
   }
-  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override { return inner_.transmit(frames, now); }
-  [[nodiscard]] PortCapabilities capabilities() const override { return inner_.capabilities(); }
-  [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
-  [[nodiscard]] PortCounters counters() const override { return inner_.counters(); }
-  void close() override { inner_.close(); }
-  [[nodiscard]] bool fall_asleep(TimeNs now) override { return inner_.fall_asleep(now); }
-  [[nodiscard]] bool link_up() const override { return inner_.link_up(); }
-  [[nodiscard]] TimeNs next_due() const override { return inner_.next_due(); }
 
  private:
-  Port& inner_;
   Tell tell_;
 };
 

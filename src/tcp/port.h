@@ -1,5 +1,5 @@
 // Where frames come from and go to. Implementations: packet_port.h (the kernel's devices), memory_port.h (another stack in this
-// process), dpdk_port.h (DPDK's); impaired_port.h decorates any of them with faults.
+// process), dpdk_port.h (DPDK's); port_decorator.h is for what stands before any of them.
 #pragma once
 
 #include <span>

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "tcp/port.h"
+#include "tcp/port_decorator.h"
 
 namespace offpath::tcp {
 
@@ -42,10 +42,10 @@ class StageTrace {
 };
 
 // A port whose frames are noted.
-class TracedPort final : public Port {
+class TracedPort final : public PortDecorator {
  public:
   // Both outlive it.
-  TracedPort(Port& inner, StageTrace& trace) noexcept : inner_(inner), trace_(trace) {}
+  TracedPort(Port& inner, StageTrace& trace) noexcept : PortDecorator(inner), trace_(trace) {}
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override {
     const std::size_t count = inner_.receive(frames, now);
@@ -57,16 +57,8 @@ class TracedPort final : public Port {
     if (count > 0) trace_.note(StageTrace::Stage::sent);
     return count;
   }
-  [[nodiscard]] PortCapabilities capabilities() const override { return inner_.capabilities(); }
-  [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
-  [[nodiscard]] PortCounters counters() const override { return inner_.counters(); }
-  void close() override { inner_.close(); }
-  [[nodiscard]] bool fall_asleep(TimeNs now) override { return inner_.fall_asleep(now); }
-  [[nodiscard]] bool link_up() const override { return inner_.link_up(); }
-  [[nodiscard]] TimeNs next_due() const override { return inner_.next_due(); }
 
  private:
-  Port& inner_;
   StageTrace& trace_;
 };
 

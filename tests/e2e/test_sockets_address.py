@@ -1,0 +1,98 @@
+"""An address that the kernel has on the agent's interface, too: TCP to it is the agent's, the rest the kernel's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agent_process import agent, run_agent, until
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from offpath import sockets
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+# Says hello to whoever comes, by TCP and by UDP.
+SERVER = """
+import socket, sys, threading
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind((sys.argv[1], int(sys.argv[2])))
+def answer():
+    while True:
+        udp.sendto(b"hello by udp", udp.recvfrom(100)[1])
+threading.Thread(target=answer, daemon=True).start()
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("listening", flush=True)
+while True:
+    connection, peer = listener.accept()
+    connection.sendall(b"x" * 3_000_000 + b"hello by tcp to " + peer[0].encode())
+    connection.close()
+"""
+ASK = """
+import socket, sys
+def by_tcp():
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5) as connection:
+        return b"".join(iter(lambda: connection.recv(65536), b"")).lstrip(b"x")
+def by_udp():
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.settimeout(5)
+    udp.sendto(b"?", (sys.argv[1], int(sys.argv[2])))
+    return udp.recv(100)
+try:
+    print({"tcp": by_tcp, "udp": by_udp}[sys.argv[3]]().decode())
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+def ask(pair: NetworkPair, port: int, by: str) -> str:
+    command = pair.far_command(sys.executable, "-c", ASK, AGENT_ADDRESS, str(port), by)
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+
+
+def run_near(pair: NetworkPair, *command: str) -> None:
+    subprocess.run(pair.near_command(*command), check=True)
+
+
+def serve(pair: NetworkPair, port: int, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    command = pair.near_command(sys.executable, "-c", SERVER, AGENT_ADDRESS, str(port))
+    server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "listening\n"
+    return server
+
+
+def test_the_interfaces_address_is_the_agents_for_tcp_and_the_kernels_for_the_rest(tmp_path: Path) -> None:
+    with network_pair() as pair:
+        run_near(pair, "ip", "addr", "add", f"{AGENT_ADDRESS}/24", "dev", "near")
+        run_near(pair, "ip", "route", "add", "default", "via", KERNEL_ADDRESS, "dev", "near")
+        kernels = serve(pair, 7601)
+        try:
+            assert ask(pair, 7601, "tcp") == f"hello by tcp to {KERNEL_ADDRESS}"
+            with agent(tmp_path, "--set", "tcp.device=near", http=False, launcher=pair.near_command()) as running:
+                assert f"{AGENT_ADDRESS}/24 of near by {KERNEL_ADDRESS}" in running.log()
+                env = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
+                offloaded = serve(pair, 7602, env)
+                try:
+                    assert ask(pair, 7602, "tcp") == f"hello by tcp to {KERNEL_ADDRESS}"
+                    assert ask(pair, 7602, "udp") == "hello by udp"
+                    # The kernel's own listener is not reached by TCP: nobody listens there as far as the agent knows.
+                    assert ask(pair, 7601, "tcp") == "ConnectionRefusedError"
+                    assert ask(pair, 7601, "udp") == "hello by udp"
+                finally:
+                    offloaded.kill()
+                    offloaded.wait()
+                running.process.kill()
+                running.process.wait()
+                # With the agent goes all it had arranged.
+                assert until(lambda: ask(pair, 7601, "tcp") == f"hello by tcp to {KERNEL_ADDRESS}")
+        finally:
+            kernels.kill()
+            kernels.wait()
+
+
+def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
+    refused = run_agent("--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo:none")
+    assert refused.returncode != 0
+    assert "lo:none has no IPv4 address to be taken: name one in tcp.address" in refused.stderr
