@@ -48,9 +48,10 @@ Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) 
   if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
   OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
   if (settings.stack.address.value == 0) {
-    if (there.empty()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", settings.device);
-    settings.stack.address = there.front().address;
-    settings.stack.prefix_length = there.front().prefix_length;
+    const auto first = std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
+    if (first == there.end()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", settings.device);
+    settings.stack.address = first->address;
+    settings.stack.prefix_length = first->prefix_length;
     OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
     settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
     log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP", tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
+DROP_IN = Path(__file__).resolve().parents[2] / "packaging/systemd/offpath-agent.service.d/tcp.conf"
 # Says hello to whoever comes, by TCP and by UDP.
 SERVER = """
 import socket, sys, threading
@@ -90,6 +94,23 @@ def test_the_interfaces_address_is_the_agents_for_tcp_and_the_kernels_for_the_re
         finally:
             kernels.kill()
             kernels.wait()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+def test_what_the_agent_takes_it_has_by_the_drop_in_for_systemd(open_path: Path) -> None:
+    """With the capabilities of packaging/systemd/offpath-agent.service.d/tcp.conf, as another user than root."""
+    words = re.findall(r"^AmbientCapabilities=(.*)$", DROP_IN.read_text(), re.MULTILINE)
+    capabilities = ",".join("+" + name.removeprefix("CAP_").lower() for line in words for name in line.split())
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    become += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
+    os.chown(open_path, 65534, 65534)
+    with network_pair() as pair:
+        run_near(pair, "ip", "addr", "add", f"{AGENT_ADDRESS}/24", "dev", "near")
+        launcher = [*pair.near_command(), *become]
+        with agent(open_path, "--set", "tcp.device=near", http=False, launcher=launcher) as running:
+            status = Path(f"/proc/{running.pid}/status").read_text()
+            assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
+            assert f"{AGENT_ADDRESS}/24 of near" in running.log()
 
 
 def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
