@@ -3,9 +3,12 @@
 //
 //   memory,wake,notices,process;handle,signal;…      descriptors, but for the numbers of the process and of each socket
 //
-// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own here.
+// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own here, and so is one of
+// posix_spawn(), which is both within the C library: there, what is to be done with descriptors in between is known to nobody, so if there
+// is anything the child is told of all sockets, and drops those that it does not find.
 #include <dirent.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,12 +60,12 @@ void keep_over_exec(int fd, bool keep) { kernel::fcntl(fd, F_SETFD, keep ? 0 : F
   return false;
 }
 
-// Sockets of which a descriptor is not closed by exec(), each once.
-void find_sockets_left(std::vector<SocketArea::Handle>& left) {
+// Sockets of which a descriptor is not closed by exec(), or all of them, each once.
+void find_sockets_left(std::vector<SocketArea::Handle>& left, bool all) {
   left.clear();
   each_descriptor([&](int fd) {
     const int flags = kernel::fcntl(fd, F_GETFD);
-    const std::uint64_t inode = flags >= 0 && (flags & FD_CLOEXEC) == 0 ? inode_of(fd) : 0;
+    const std::uint64_t inode = flags >= 0 && (all || (flags & FD_CLOEXEC) == 0) ? inode_of(fd) : 0;
     for (SocketArea::Handle handle = 0; inode != 0 && handle < program().options().flows; ++handle)
       if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 && std::ranges::find(left, handle) == left.end())
         left.push_back(handle);
@@ -80,10 +83,12 @@ thread_local Prepared prepared;
 // What is kept over exec(), and is not if that fails.
 class HandedOver {
  public:
-  explicit HandedOver(channel::Sockets& connections) : handles_(prepared.handles), process_(connections.area().process()) {
-    find_sockets_left(handles_);
+  enum class To { this_process, child, child_with_others };  // a child whose descriptors are others than this process's
+  HandedOver(channel::Sockets& connections, To to) : handles_(prepared.handles), process_(connections.area().process()) {
+    find_sockets_left(handles_, to == To::child_with_others);
+    if (handles_.size() > told_max) handles_.clear();
     descriptors_ = {connections.memory_fd(), connections.wake_fd(), connections.notice_fd()};
-    if (!handles_.empty() && program().vforked()) make_process(connections);
+    if (!handles_.empty() && to != To::this_process) make_process(connections);
     keep(true);
   }
   ~HandedOver() {
@@ -129,6 +134,8 @@ class HandedOver {
     for (const SocketArea::Handle handle : handles_) keep_over_exec(program().own(handle).signal, kept);
   }
 
+  static constexpr std::size_t told_max = 8192;  // of which each takes 12 bytes of an environment's 128 KiB at most
+
   std::vector<SocketArea::Handle>& handles_;
   std::uint32_t process_;
   std::array<int, 3> descriptors_{};
@@ -136,11 +143,22 @@ class HandedOver {
 };
 
 template <class Execute>
-int with_connections(char* const* environment, const Execute& execute) {
+int with_connections(char* const* environment, HandedOver::To to, const Execute& execute) {
   channel::Sockets* const connections = program().to_hand_over();
   if (connections == nullptr || !preloads(environment)) return execute(environment);
-  HandedOver over(*connections);
+  HandedOver over(*connections, to);
   return execute(over.environment(environment));
+}
+
+template <class Execute>
+int with_connections(char* const* environment, const Execute& execute) {
+  return with_connections(environment, program().vforked() ? HandedOver::To::child : HandedOver::To::this_process, execute);
+}
+
+using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*);
+
+HandedOver::To spawned(const posix_spawn_file_actions_t* actions) noexcept {
+  return actions != nullptr && actions->__used > 0 ? HandedOver::To::child_with_others : HandedOver::To::child;
 }
 
 // ---- the other side
@@ -227,6 +245,18 @@ OFP_CALL int execvp(const char* name, char* const* words) noexcept { return exec
 OFP_CALL int fexecve(int fd, char* const* words, char* const* environment) noexcept {
   static auto* const call = kernel::next<int(int, char* const*, char* const*)>("fexecve");
   return with_connections(environment, [&](char* const* told) { return call(fd, words, told); });
+}
+
+OFP_CALL int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+                         char* const* words, char* const* environment) {
+  static auto* const call = kernel::next<Spawn>("posix_spawn");
+  return with_connections(environment, spawned(actions), [&](char* const* told) { return call(child, path, actions, attributes, words, told); });
+}
+
+OFP_CALL int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+                          char* const* words, char* const* environment) {
+  static auto* const call = kernel::next<Spawn>("posix_spawnp");
+  return with_connections(environment, spawned(actions), [&](char* const* told) { return call(child, name, actions, attributes, words, told); });
 }
 
 OFP_CALL int execl(const char* path, const char* first, ...) noexcept {

@@ -219,6 +219,15 @@ while True:
             os.execvp(handler[0], handler)
     elif sys.argv[2] == "subprocess":
         subprocess.Popen(handler, stdin=connection, stdout=connection)
+    elif sys.argv[2] == "spawn":
+        actions = [(os.POSIX_SPAWN_DUP2, connection.fileno(), to) for to in (0, 1)]
+        os.posix_spawnp(handler[0], handler, os.environ, file_actions=actions)
+    elif sys.argv[2] == "spawn with what is left":
+        for to in (0, 1):
+            os.dup2(connection.fileno(), to)
+        os.posix_spawnp(handler[0], handler, os.environ)
+        for to in (0, 1):
+            os.dup2(os.open(os.devnull, os.O_RDWR), to)
     else:
         os.dup2(connection.fileno(), 0)
         os.dup2(connection.fileno(), 1)
@@ -227,7 +236,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("way", ["fork", "subprocess", "in place"])
+@pytest.mark.parametrize("way", ["fork", "subprocess", "spawn", "spawn with what is left", "in place"])
 def test_a_handler_is_executed_with_the_connection(
     tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, way: str
 ) -> None:

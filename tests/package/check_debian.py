@@ -177,7 +177,7 @@ def test_pools_on_disk_lie_where_the_unit_lets_the_agent_write(machine: Containe
 def test_the_agent_has_an_interface_for_tcp_when_the_unit_lets_it(machine: Container) -> None:
     """Not at an address that the kernel has, too: these containers allow no bpf()."""
     configuration = "/etc/offpath/agent.toml"
-    machine.run("cp", configuration, "/root/agent.toml")
+    machine.run("cp", configuration, "/var/tmp/agent.toml")
     machine.run("sh", "-c", f"printf '[tcp]\\ndevice = \"lo\"\\naddress = \"10.77.0.2/24\"\\n' >> {configuration}")
     assert machine.attempt("systemctl", "restart", "offpath-agent").returncode != 0
     assert "socket(AF_PACKET)" in machine.run("journalctl", "--unit=offpath-agent", "--no-pager")
@@ -189,7 +189,7 @@ def test_the_agent_has_an_interface_for_tcp_when_the_unit_lets_it(machine: Conta
     assert '"address":"10.77.0.2"' in machine.run("curl", "--silent", "--fail", "http://127.0.0.1:9477/status.json")
     kept = re.search(r"^CapEff:\s+(\w+)$", machine.run("cat", f"/proc/{agent_pid(machine)}/status"), re.MULTILINE)
     assert kept is not None and int(kept[1], 16) == 1 << 19  # CAP_SYS_PTRACE alone, again
-    machine.run("cp", "/root/agent.toml", configuration)
+    machine.run("cp", "/var/tmp/agent.toml", configuration)
     machine.run("rm", "-r", "/etc/systemd/system/offpath-agent.service.d")
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "restart", "offpath-agent")
