@@ -135,7 +135,7 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",
                             "address = '10.9.0.2/24'\ngateway = '10.9.1.1'", "address = '10.9.0.2/24'\ngateway = '10.9.0.2'",
                             "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'",
-                            "address = '10.9.0.2/24'\nslow_path = 'elsewhere'"}) {
+                            "address = '10.9.0.2/24'\nslow_path = 'elsewhere'", "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2"}) {
     const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }

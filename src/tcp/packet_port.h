@@ -1,7 +1,7 @@
 // The kernel's devices as a port: any network interface by AF_PACKET, or a TAP device. Both with virtio-net headers, by which the
 // kernel completes checksums and cuts super-segments of up to 64 KiB, and hands over such as it has put together itself.
 //
-// The device must be the stack's own: a kernel that has an address of its own on it answers the stack's peers with RST.
+// A kernel that has the stack's address on the device would answer the stack's peers with RST: shared_address.h keeps it from that.
 #pragma once
 
 #include <array>
