@@ -108,6 +108,18 @@ def _object_of(data: Any) -> tuple[Any, bool]:
     return sink.getvalue(), True
 
 
+def _next_frame(answer: Query, frames: list[Frame], name: str) -> Step:
+    """Asks for one more frame; the table of all of them when there is none."""
+
+    def take(request: Request) -> Any:
+        native = request.frame()
+        if native is None:
+            return pa.concat_tables([frame.table() for frame in frames])
+        return _next_frame(answer, [*frames, Frame(native, name)], name)
+
+    return Step(answer.start_next(), take)
+
+
 class Pool:
     """A named place on the agent where objects lie by (row, column). ``Session.pool`` makes one; nothing is asked until
     something is read."""
@@ -311,20 +323,9 @@ class Pool:
     ) -> Future[pa.Table]:
         """Like ``query``, without waiting; the future is as of ``want``."""
         asked = encode_query(filter, columns, aggregates, without_lost=partial)
-        frames: builtins.list[Frame] = []
-
-        def next_of(answer: Query) -> Step:
-            return Step(answer.start_next(), lambda request: taken(answer, request.frame()))
-
-        def taken(answer: Query, native: NativeFrame | None) -> Any:
-            if native is None:
-                return pa.concat_tables([frame.table() for frame in frames])
-            frames.append(Frame(native, f"answer from pool {self.name}"))
-            return next_of(answer)
-
         return self._start(
             lambda: self.session._native.start_query(self.name, rows, columns_glob, asked, timeout),
-            lambda request: next_of(request.query()),
+            lambda request: _next_frame(request.query(), [], f"answer from pool {self.name}"),
             callback,
         )
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.05  # how long the thread is in the library at a time: then it sees that the session was closed
 LOOK_PUTS_S = 0.002  # the same while puts are under way, of which the library says nothing meanwhile
+END_S = 5.0  # within which a thread sees that its session was closed, however busy the machine is
+
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Step(NamedTuple):
@@ -68,6 +71,7 @@ class Requests:
             atexit.register(close_if_there, weakref.ref(self._session))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="offpath-requests", daemon=True)
+            _threads.add(self._thread)
             self._thread.start()
 
     def _end_all(self, why: Error) -> None:
@@ -162,3 +166,10 @@ def close_if_there(session: weakref.ref[Session]) -> None:
     """At the program's end, while its threads still run: what was sent is taken by the agent."""
     if (found := session()) is not None:
         found.close()
+
+
+@atexit.register
+def wait_for_threads() -> None:
+    """After all sessions were closed: a thread that Python stops within the library takes the whole process with it."""
+    for thread in list(_threads):
+        thread.join(END_S)

@@ -1,6 +1,7 @@
 """What is asked of pools without waiting: several kinds at a time, over every way to reach the agent."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
@@ -76,6 +77,23 @@ def test_they_are_awaited(session, name):
     assert len(entries) == 4 and table.num_rows == 4000
 
 
+def test_an_answer_is_given_back_with_its_last_reference(name):
+    """Not when Python next looks for cycles: the agent keeps memory for it until then, of sixteen at most."""
+    with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
+        pool = fill(session, name)
+        gc.disable()
+        try:
+            for _ in range(40):
+                assert pool.query_async().result(PATIENCE_S).num_rows == 4000
+            end = time.monotonic() + PATIENCE_S
+            while fetch_status(agent.http_address)["table"]["leases"] != 0:
+                session.poll()
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            gc.enable()
+
+
 def test_a_deadline_passes_and_what_is_cancelled_is_freed(name):
     with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
         pool = fill(session, name)
@@ -94,7 +112,7 @@ def test_a_deadline_passes_and_what_is_cancelled_is_freed(name):
             status = fetch_status(agent.http_address)
             return status["table"]["leases"] + status["table"]["waiting"]
 
-        del queried
+        del queried, each  # and with them the answers that came before they were cancelled
         end = time.monotonic() + PATIENCE_S
         while left() != 0:
             session.poll()
