@@ -9,8 +9,8 @@ using namespace offpath::tcp;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   TestNetworkOptions options;
   options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  TestPrograms world(options, {4, 16, 1 << 20});
-  TestProgram &server = world.add(1, {16, 4096}), &other = world.add(0, {16, 4096}), &hostile = world.add(0, {16, 4096});
+  TestPrograms world(options, {4, 16, 4 << 20});
+  TestProgram &server = world.add(1, {16, 4096, 4096}), &other = world.add(0, {16, 4096, 4096}), &hostile = world.add(0, {16, 4096, 4096});
   const auto listener = server.area->listen(7000, 2).value();
   const auto kept = other.area->connect(TestPrograms::endpoint(1, 7000)).value();
   world.run(10 * millisecond_ns);
