@@ -285,9 +285,8 @@ bool DpdkPort::fall_asleep(TimeNs) {
 }
 
 bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
-  // A tag that the device took off: the frame belongs to another network, unless it names none (VLAN 0: a priority).
-  constexpr unsigned vlan = 0xfff;
-  if ((arrived->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0 && (arrived->vlan_tci & vlan) != 0) return false;
+  // A tag that the device took off: the frame belongs to another network.
+  if (arrived->ol_flags & (RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED)) return false;
   const std::size_t bytes = rte_pktmbuf_pkt_len(arrived);
   if (bytes > frame_bytes_max) return false;
   if (arrived->nb_segs == 1) {

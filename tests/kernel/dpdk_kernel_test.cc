@@ -122,8 +122,6 @@ TEST_F(DpdkAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
   EXPECT_EQ(device->counters().dropped_in, before + 1);
   send(untagged);
   EXPECT_TRUE(receives(*device, is_experiment));
-  send(of_a_priority);
-  EXPECT_TRUE(receives(*device, is_experiment));
 }
 
 TEST_F(DpdkAndTheKernel, WhatADeviceDoesNotTakeIsLostAfterAWhile) {
