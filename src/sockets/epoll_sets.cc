@@ -151,6 +151,13 @@ EpollSets::Watch* EpollSets::find_watch(Set& set, int fd, const Socket& socket) 
   return nullptr;
 }
 
+// What epoll_ctl(2) says of EPOLLEXCLUSIVE: with few others, when it is added, and never changed.
+bool EpollSets::may_be(const epoll_event& event, int operation, const Watch* watch) noexcept {
+  constexpr std::uint32_t beside = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+  if (operation == EPOLL_CTL_MOD && watch != nullptr && (watch->events & EPOLLEXCLUSIVE) != 0) return false;
+  return (event.events & EPOLLEXCLUSIVE) == 0 || (operation == EPOLL_CTL_ADD && (event.events & ~beside) == 0);
+}
+
 int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const epoll_event* event) {
   if (event == nullptr && operation != EPOLL_CTL_DEL) return failed(EFAULT);
   const std::lock_guard lock(lock_);
@@ -161,6 +168,7 @@ int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const e
     return kernel::epoll_ctl(epoll, operation, fd, const_cast<epoll_event*>(event));
   }
   Watch* watch = find_watch(*set, fd, socket);
+  if (operation != EPOLL_CTL_DEL && !may_be(*event, operation, watch)) return failed(EINVAL);
   if (operation == EPOLL_CTL_ADD) {
     if (watch != nullptr) return failed(EEXIST);
     set->watches.push_back(std::make_unique<Watch>(Watch{.fd = fd, .socket = &socket, .set = set.get(), .events = 0, .data = {}}));

@@ -85,6 +85,7 @@ class EpollSets {
   [[nodiscard]] std::shared_ptr<Set> make(int epoll);
   [[nodiscard]] bool watch_wakes(int epoll, Set& set);
   [[nodiscard]] static Watch* find_watch(Set& set, int fd, const Socket& socket);
+  [[nodiscard]] static bool may_be(const epoll_event& event, int operation, const Watch* watch) noexcept;
   void drop(Watch& watch);
   static void enqueue(Watch& watch);
   static void wake(Set& set);
