@@ -30,6 +30,12 @@ TEST(Reassembly, MergesWhatTouchesAndNamesTheNewestFirst) {
   EXPECT_TRUE(reassembly.empty());
 }
 
+TEST(Reassembly, HoldsARingOfWhichEverySecondSegmentIsLost) {
+  constexpr std::uint32_t ring = 1 << 20, segment = 1448;
+  Reassembly reassembly;
+  for (std::uint32_t at = segment; at + segment <= ring; at += 2 * segment) ASSERT_TRUE(reassembly.add(range(at, at + segment))) << at;
+}
+
 TEST(Reassembly, RefusesMoreRangesThanItHolds) {
   Reassembly reassembly;
   for (std::uint32_t i = 0; i < Reassembly::ranges_max; ++i) ASSERT_TRUE(reassembly.add(range(10 + 10 * i, 15 + 10 * i)));

@@ -11,7 +11,7 @@ namespace offpath::tcp {
 
 class Reassembly {
  public:
-  static constexpr std::size_t ranges_max = 32;
+  static constexpr std::size_t ranges_max = 384;  // every second segment of a receive ring of 1 MiB, as a queue that overflows loses them
 
   // Remembers that the bytes of `range` are there. They lie within the window behind `next`, the first byte that is missing, and
   // do not contain it. False: there are too many ranges, and the bytes count as never received.
