@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess
+from echo_server import echo_server
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
@@ -19,20 +19,6 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 PROGRAM = Path(__file__).with_name("socket_calls.c")
 ECHO_PORT, NOBODYS_PORT, OWN_PORT = "7701", "7702", "7703"
-ECHO_SERVER = """
-import socket, sys, threading
-def echo(connection):
-    try:
-        while data := connection.recv(65536):
-            connection.sendall(data)
-    except OSError:
-        pass
-    connection.close()
-listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
-print("listening", flush=True)
-while True:
-    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
-"""
 CLIENT = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as connection:
@@ -51,17 +37,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     symbols = subprocess.run(["nm", "-D", built], capture_output=True, text=True, check=True).stdout
     assert all(f"__{name}_chk" in symbols for name in ("recv", "read", "recvfrom", "poll", "ppoll"))
     return built
-
-
-@contextmanager
-def echoes(pair: NetworkPair) -> Iterator[None]:
-    server = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, ECHO_PORT), stdout=subprocess.PIPE)
-    try:
-        assert server.stdout is not None and server.stdout.readline() == b"listening\n"
-        yield
-    finally:
-        server.kill()
-        server.wait()
 
 
 def said_by(pair: NetworkPair, program: Path, enter: Callable[..., list[str]], own: str, env: dict[str, str]) -> str:
@@ -89,7 +64,7 @@ def test_each_call_does_what_it_does_in_the_kernel(
     tmp_path: Path, pair: NetworkPair, served: AgentProcess, program: Path
 ) -> None:
     offloaded = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
-    with echoes(pair):  # which nothing but the agent can reach from ``near``
+    with echo_server(pair, ECHO_PORT):  # which nothing but the agent can reach from ``near``
         in_the_kernel = said_by(pair, program, pair.far_command, KERNEL_ADDRESS, dict(os.environ))
         assert said_by(pair, program, pair.near_command, AGENT_ADDRESS, offloaded) == in_the_kernel
     assert in_the_kernel.endswith("read: 5 hello\n")  # the program's last words

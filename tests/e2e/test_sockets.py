@@ -9,12 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, until
+from echo_server import echo_server
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
@@ -49,34 +48,6 @@ def fetch(command: list[str], env: dict[str, str] | None = None) -> subprocess.C
 
 def curl(address: str, path: str) -> list[str]:
     return ["curl", "--silent", "--show-error", "--fail", "--max-time", "20", f"http://{address}:8000/{path}"]
-
-
-ECHO_SERVER = """
-import socket, sys, threading
-def echo(connection):
-    while data := connection.recv(65536):
-        connection.sendall(data)
-    connection.close()
-listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
-print("listening", flush=True)
-while True:
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    threading.Thread(target=echo, args=(connection,), daemon=True).start()
-"""
-
-
-@contextmanager
-def echo_server(pair: NetworkPair, port: str) -> Iterator[None]:
-    """The kernel's, at ``port`` in the other network namespace."""
-    server = subprocess.Popen(pair.far_command(sys.executable, "-c", ECHO_SERVER, port), stdout=subprocess.PIPE)
-    try:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"listening\n"
-        yield
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", AGENT_ADDRESS])

@@ -31,7 +31,7 @@ def cores(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-# Sends back whatever comes, on any number of connections, and says how many it has had when each ends.
+# Sends back whatever comes, on any number of connections, in one thread.
 SERVER = """
 import selectors, socket, sys
 listener = socket.socket()
@@ -57,7 +57,7 @@ while True:
                 key.fileobj.sendall(said)
                 continue
         except ConnectionResetError:
-            print("reset", flush=True)
+            pass
         waits.unregister(key.fileobj)
         key.fileobj.close()
 """
@@ -124,6 +124,19 @@ def say(program: subprocess.Popen[bytes], what: bytes) -> None:
     program.stdin.flush()
 
 
+@contextmanager
+def connected(
+    sides: Sides, connections: int, *, serves: bool
+) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    """A server, offloaded where the agent ``serves``, and a client on the other side. Each connection was answered."""
+    address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+    with sides.run(serves, SERVER, address, str(PORT)) as server:
+        assert line(server) == b"listening"
+        with sides.run(not serves, CLIENT, address, str(PORT), str(connections)) as client:
+            assert line(client) == b"all"
+            yield server, client
+
+
 def tcp_of(tmp_path: Path) -> dict[str, Any]:
     """What /status.json says of connections."""
     asked = http.client.HTTPConnection("localhost")
@@ -143,17 +156,14 @@ def flows_of_cores(tmp_path: Path) -> Counter[int]:
 def test_connections_are_spread_over_cores_and_whole(
     tmp_path: Path, served: AgentProcess, cores: int, sides: Sides, offloaded: str, connections: int
 ) -> None:
-    serves = offloaded == "server"
-    address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
-    with sides.run(serves, SERVER, address, str(PORT)) as server:
-        assert line(server) == b"listening"
-        with sides.run(not serves, CLIENT, address, str(PORT), str(connections)) as client:
-            assert line(client) == b"all"
-            spread = flows_of_cores(tmp_path)
-            assert spread.total() == connections
-            assert set(spread) <= set(range(cores))
-            if connections >= 64:
-                assert min(spread[core] for core in range(cores)) > connections / cores / 2, spread
+    with connected(sides, connections, serves=offloaded == "server"):
+        spread = flows_of_cores(tmp_path)
+        assert spread.total() == connections
+        assert set(spread) <= set(range(cores))
+        # Ports are as good as random: one run in 10^11 has a core without any of 64.
+        if connections >= 64:
+            fewest = connections / cores / 2 if connections == 512 else 1
+            assert min(spread[core] for core in range(cores)) >= fewest, spread
     # Whose frame reaches another core than its own is refused there.
     assert tcp_of(tmp_path)["refused"] == 0, served.log()
 
@@ -161,58 +171,47 @@ def test_connections_are_spread_over_cores_and_whole(
 def test_a_program_that_is_killed_is_told_to_peers_of_all_cores(
     tmp_path: Path, served: AgentProcess, cores: int, sides: Sides
 ) -> None:
-    with sides.run(True, SERVER, AGENT_ADDRESS, str(PORT)) as server:
-        assert line(server) == b"listening"
-        with sides.run(False, CLIENT, AGENT_ADDRESS, str(PORT), "64") as client:
-            assert line(client) == b"all"
-            assert len(flows_of_cores(tmp_path)) == cores
-            os.killpg(server.pid, signal.SIGKILL)
-            say(client, b"watch")
-            ends = Counter(line(client).split())
-            assert ends.total() == 64
-            assert ends[b"end"] + ends[b"reset"] == 64, ends
+    with connected(sides, 64, serves=True) as (server, client):
+        assert len(flows_of_cores(tmp_path)) == cores
+        os.killpg(server.pid, signal.SIGKILL)
+        say(client, b"watch")
+        ends = Counter(line(client).split())
+        assert ends.total() == 64
+        assert ends[b"end"] + ends[b"reset"] == 64, ends
     assert until(lambda: tcp_of(tmp_path)["programs"] == []), served.log()
-    with sides.run(True, SERVER, AGENT_ADDRESS, str(PORT)) as server:  # the port is free on every core
-        assert line(server) == b"listening"
-        with sides.run(False, CLIENT, AGENT_ADDRESS, str(PORT), "64") as client:
-            assert line(client) == b"all"
+    with connected(sides, 64, serves=True):  # the port is free on every core
+        assert until(lambda: len(flows_of_cores(tmp_path)) == cores)  # a page is as old as a tenth of a second
 
 
 def test_a_program_learns_that_all_cores_are_gone(
     tmp_path: Path, served: AgentProcess, cores: int, sides: Sides
 ) -> None:
-    with sides.run(False, SERVER, KERNEL_ADDRESS, str(PORT)) as server:
-        assert line(server) == b"listening"
-        with sides.run(True, CLIENT, KERNEL_ADDRESS, str(PORT), "16") as client:
-            assert line(client) == b"all"
-            assert len(flows_of_cores(tmp_path)) == cores
-            served.process.kill()
-            say(client, b"watch")
-            assert Counter(line(client).split()) == {b"reset": 16}
+    with connected(sides, 64, serves=False) as (_, client):
+        assert len(flows_of_cores(tmp_path)) == cores
+        served.process.kill()
+        say(client, b"watch")
+        assert Counter(line(client).split()) == {b"reset": 64}
 
 
 def test_pages_and_ss_have_the_flows_of_all_cores(
     tmp_path: Path, served: AgentProcess, cores: int, sides: Sides
 ) -> None:
-    with sides.run(True, SERVER, AGENT_ADDRESS, str(PORT)) as server:
-        assert line(server) == b"listening"
-        with sides.run(False, CLIENT, AGENT_ADDRESS, str(PORT), "32") as client:
-            assert line(client) == b"all"
-            tcp = tcp_of(tmp_path)
-            assert [each["core"] for each in tcp["cores"]] == list(range(cores))
-            assert sum(each["flows"] for each in tcp["cores"]) == tcp["flows"]
-            assert tcp["programs"][0]["flows"] == 32
-            assert tcp["programs"][0]["listeners"] == 1
-            assert tcp["programs"][0]["seats"] >= 512
-            listed = [each for each in tcp["connections"] if each["state"] == "LISTEN"]
-            assert len(listed) == 1
-            words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock"]
-            asked = [sys.executable, "-m", "offpath", *words]
-            shown = subprocess.run(asked, capture_output=True, timeout=30, check=True)
-            rows = [each.split() for each in shown.stdout.decode().splitlines()]
-            assert rows[0][-1] == "Core"
-            assert {each[-1] for each in rows if each and each[0] == "ESTABLISHED"} == set(map(str, range(cores)))
-            assert b'"core"' in connections_of(tmp_path)
+    with connected(sides, 64, serves=True):
+        tcp = tcp_of(tmp_path)
+        assert [each["core"] for each in tcp["cores"]] == list(range(cores))
+        assert sum(each["flows"] for each in tcp["cores"]) == tcp["flows"]
+        assert tcp["programs"][0]["flows"] == 64
+        assert tcp["programs"][0]["listeners"] == 1
+        assert tcp["programs"][0]["seats"] >= 512
+        listed = [each for each in tcp["connections"] if each["state"] == "LISTEN"]
+        assert len(listed) == 1
+        words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock"]
+        asked = [sys.executable, "-m", "offpath", *words]
+        shown = subprocess.run(asked, capture_output=True, timeout=30, check=True)
+        rows = [each.split() for each in shown.stdout.decode().splitlines()]
+        assert rows[0][-1] == "Core"
+        assert {each[-1] for each in rows if each and each[0] == "ESTABLISHED"} == set(map(str, range(cores)))
+        assert b'"core"' in connections_of(tmp_path)
 
 
 def test_idle_cores_sleep_and_wake(tmp_path: Path, served: AgentProcess, cores: int, sides: Sides) -> None:
@@ -221,7 +220,7 @@ def test_idle_cores_sleep_and_wake(tmp_path: Path, served: AgentProcess, cores: 
         assert line(server) == b"listening"
         idle = """
 import socket, sys, time
-made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) for _ in range(16)]
+made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) for _ in range(64)]
 print("connected", flush=True)
 for _ in range(20):
     sys.stdin.readline()

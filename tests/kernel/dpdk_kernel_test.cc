@@ -10,7 +10,7 @@
 
 #include <filesystem>
 
-#include "namespace_pair.h"
+#include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/dpdk_port.h"
@@ -22,17 +22,8 @@ namespace {
 const std::vector<std::string> eal{"--no-huge", "-m", "64", "--no-pci"};
 const std::string on_veth = "net_af_packet0,iface=near", on_tap = "net_tap0,iface=dtap0";
 
-class DpdkAndTheKernel : public testing::Test {
+class DpdkAndTheKernel : public BesideTheKernel {
  protected:
-  static NamespacePair& namespaces() {
-    static NamespacePair pair;
-    return pair;
-  }
-  void SetUp() override {
-    if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
-    static const bool connected = namespaces().connect("10.9.0.1/24");
-    ASSERT_TRUE(connected);
-  }
   static std::unique_ptr<Port> open(const std::string& device) {
     auto opened = open_dpdk({device, eal});
     if (!opened) ADD_FAILURE() << opened.error().message;
@@ -53,7 +44,6 @@ class DpdkAndTheKernel : public testing::Test {
     EXPECT_TRUE(run("ip addr add 10.9.0.1/24 dev dtap0"));
     return device;
   }
-  static void in_far(const std::function<void()>& what) { in_namespace(namespaces().peer.get(), what); }
 
   // Whether the kernel leaves the checksums of what it sends to the other end of the pair, as it does for a device of its own kind.
   static void set_partial_checksums(bool on) {

@@ -11,12 +11,12 @@
 #include <atomic>
 #include <filesystem>
 
+#include "beside_the_kernel.h"
 #include "channel/sockets.h"
 #include "hostile_program.h"
 #include "kernel_peer.h"
 #include "link/address.h"
 #include "link/handshake.h"
-#include "namespace_pair.h"
 
 extern char** environ;
 
@@ -117,16 +117,11 @@ struct Program {
 };
 
 // By how many cores the agent has for connections.
-class ProgramsAndTheKernel : public testing::TestWithParam<std::uint32_t> {
+class ProgramsAndTheKernel : public BesideTheKernel, public testing::WithParamInterface<std::uint32_t> {
  protected:
-  static NamespacePair& namespaces() {
-    static NamespacePair pair;
-    return pair;
-  }
   void SetUp() override {
-    if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
-    static const bool connected = namespaces().connect("10.9.0.1/24");
-    ASSERT_TRUE(connected);
+    BesideTheKernel::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     agent.emplace(GetParam());
     ASSERT_TRUE(agent->good());
   }
@@ -134,7 +129,7 @@ class ProgramsAndTheKernel : public testing::TestWithParam<std::uint32_t> {
   template <class With>
   static std::thread client(const With& with) {
     return std::thread([with] {
-      in_namespace(namespaces().peer.get(), [&] {
+      in_far([&] {
         const Fd fd = tcp_socket();
         const sockaddr_in to = address_of(own);
         if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) with(fd.get());
@@ -166,7 +161,7 @@ TEST_P(ProgramsAndTheKernel, AProgramConnects) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   Fd listening;
-  in_namespace(namespaces().peer.get(), [&] {
+  in_far([&] {
     listening = tcp_socket();
     const sockaddr_in at = address_of({{kernel_server.address}, kernel_server.port});
     ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);

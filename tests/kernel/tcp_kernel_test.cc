@@ -2,7 +2,7 @@
 // reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
 
-#include "namespace_pair.h"
+#include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/packet_port.h"
@@ -48,20 +48,8 @@ class EchoOwner final : public Owner {
   std::vector<Echo> flows_;
 };
 
-class TcpAndTheKernel : public testing::Test {
+class TcpAndTheKernel : public BesideTheKernel {
  protected:
-  static NamespacePair& namespaces() {
-    static NamespacePair pair;
-    return pair;
-  }
-  static bool connected() {
-    static const bool good = namespaces().connect("10.9.0.1/24");
-    return good;
-  }
-  void SetUp() override {
-    if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
-    ASSERT_TRUE(connected());
-  }
   static std::unique_ptr<PacketPort> veth() {
     auto opened = PacketPort::open_interface("near");
     if (!opened) ADD_FAILURE() << opened.error().message;
@@ -69,9 +57,8 @@ class TcpAndTheKernel : public testing::Test {
   }
 
   StackCounters counters;  // of what was served last
-  void in_far(const std::function<void()>& what) { in_namespace(namespaces().peer.get(), what); }
   void expect_served_over_veth(const Impairments& bad, std::size_t clients, std::uint64_t bytes) {
-    counters = expect_served(veth(), bad, clients, bytes, [this](const auto& what) { in_far(what); });
+    counters = expect_served(veth(), bad, clients, bytes, in_far);
   }
 };
 
@@ -116,9 +103,8 @@ TEST_F(TcpAndTheKernel, StreamsBothWaysOverTap) {
 }
 
 TEST_F(TcpAndTheKernel, ConnectsToItsServers) {
-  const auto far = [this](const auto& what) { in_far(what); };
-  expect_connected(veth(), {}, 8, 1 << 20, far);
-  expect_connected(veth(), bad_network(), 8, 1 << 20, far);
+  expect_connected(veth(), {}, 8, 1 << 20, in_far);
+  expect_connected(veth(), bad_network(), 8, 1 << 20, in_far);
 }
 
 TEST_F(TcpAndTheKernel, EchoesEachMessageAndALongStream) {

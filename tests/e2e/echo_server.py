@@ -1,0 +1,40 @@
+"""A server in the kernel of the other network namespace that sends back what comes, on any number of connections."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from network_pair import NetworkPair
+
+PROGRAM = """
+import socket, sys, threading
+def echo(connection):
+    try:
+        while data := connection.recv(65536):
+            connection.sendall(data)
+    except OSError:
+        pass
+    connection.close()
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=echo, args=(connection,), daemon=True).start()
+"""
+
+
+@contextmanager
+def echo_server(pair: NetworkPair, port: str) -> Iterator[None]:
+    """It listens at ``port`` as long as the block runs."""
+    server = subprocess.Popen(pair.far_command(sys.executable, "-c", PROGRAM, port), stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"listening\n"
+        yield
+    finally:
+        server.kill()
+        server.wait()
