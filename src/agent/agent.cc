@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -43,6 +44,16 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared
   return policy;
 }
 
+// What the system says, with the setting that it is about, and where the right to it comes from.
+Failure without_device(const TcpSettings& settings, Failure why) {
+  if (!why.message.starts_with("tcp.")) why.message = fmt::format("tcp.device {}: {}", settings.device, why.message);
+  if (why.code != Error::denied) return why;
+  const bool is_service = std::getenv("INVOCATION_ID") != nullptr;  // systemd's
+  why.message += is_service ? "; a service has the right to it by a drop-in: cp -r /usr/share/offpath/offpath-agent.service.d /etc/systemd/system/"
+                            : "; this takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP, until the device is open";
+  return why;
+}
+
 }  // namespace
 
 Agent::Agent(AgentSettings settings)
@@ -78,7 +89,9 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   OFP_TRY(open_disk());
   if (settings_.tcp) {
     settings_.tcp->loop = settings_.loop;
-    OFP_ASSIGN(tcp_, TcpPrograms::make(*loop_, *settings_.tcp, monotonic_ns()));  // while the rights are there
+    auto opened = TcpPrograms::make(*loop_, *settings_.tcp, monotonic_ns());  // while the rights are there
+    if (!opened) return tl::unexpected<Failure>(without_device(*settings_.tcp, std::move(opened).error()));
+    tcp_ = std::move(*opened);
   }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;

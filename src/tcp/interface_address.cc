@@ -22,7 +22,10 @@ std::uint32_t value_of(const sockaddr* address) noexcept { return ntohl(reinterp
 
 Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& interface) {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
+  if (::getifaddrs(&first) != 0) {
+    if (errno == EAFNOSUPPORT) return fail(Error::denied, "getifaddrs: this process may not have netlink sockets");
+    return fail_errno(errno, "getifaddrs");
+  }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);
   std::vector<InterfaceAddress> addresses;
   for (const ifaddrs* each = all.get(); each != nullptr; each = each->ifa_next) {

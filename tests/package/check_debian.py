@@ -176,23 +176,27 @@ def test_pools_on_disk_lie_where_the_unit_lets_the_agent_write(machine: Containe
 
 def test_the_agent_has_an_interface_for_tcp_when_the_unit_lets_it(machine: Container) -> None:
     """Not at an address that the kernel has, too: these containers allow no bpf()."""
-    configuration = "/etc/offpath/agent.toml"
+    configuration, drop_in = "/etc/offpath/agent.toml", "/etc/systemd/system/offpath-agent.service.d"
     machine.run("cp", configuration, "/var/tmp/agent.toml")
     machine.run("sh", "-c", f"printf '[tcp]\\ndevice = \"lo\"\\naddress = \"10.77.0.2/24\"\\n' >> {configuration}")
-    assert machine.attempt("systemctl", "restart", "offpath-agent").returncode != 0
-    assert "socket(AF_PACKET)" in machine.run("journalctl", "--unit=offpath-agent", "--no-pager")
-    machine.run("systemctl", "stop", "offpath-agent")  # it would be started again and again
-    machine.attempt("systemctl", "reset-failed", "offpath-agent")
-    machine.run("cp", "-r", "/usr/share/offpath/offpath-agent.service.d", "/etc/systemd/system/")
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "restart", "offpath-agent")
-    assert '"address":"10.77.0.2"' in machine.run("curl", "--silent", "--fail", "http://127.0.0.1:9477/status.json")
-    kept = re.search(r"^CapEff:\s+(\w+)$", machine.run("cat", f"/proc/{agent_pid(machine)}/status"), re.MULTILINE)
-    assert kept is not None and int(kept[1], 16) == 1 << 19  # CAP_SYS_PTRACE alone, again
-    machine.run("cp", "/var/tmp/agent.toml", configuration)
-    machine.run("rm", "-r", "/etc/systemd/system/offpath-agent.service.d")
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "restart", "offpath-agent")
+    try:
+        assert machine.attempt("systemctl", "restart", "offpath-agent").returncode != 0
+        said = machine.run("journalctl", "--unit=offpath-agent", "--no-pager")
+        assert re.search(r"tcp\.device lo: .*cp -r (/usr/share/offpath/offpath-agent\.service\.d) ", said), said
+        machine.run("systemctl", "stop", "offpath-agent")  # it would be started again and again
+        machine.attempt("systemctl", "reset-failed", "offpath-agent")
+        machine.run("cp", "-r", "/usr/share/offpath/offpath-agent.service.d", "/etc/systemd/system/")
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "restart", "offpath-agent")
+        assert '"address":"10.77.0.2"' in machine.run("curl", "--silent", "--fail", "http://127.0.0.1:9477/status.json")
+        kept = re.search(r"^CapEff:\s+(\w+)$", machine.run("cat", f"/proc/{agent_pid(machine)}/status"), re.MULTILINE)
+        assert kept is not None and int(kept[1], 16) == 1 << 19  # CAP_SYS_PTRACE alone, again
+    finally:  # what follows has the agent that was there before
+        machine.run("cp", "/var/tmp/agent.toml", configuration)
+        machine.run("rm", "-rf", drop_in)
+        machine.run("systemctl", "daemon-reload")
+        machine.attempt("systemctl", "reset-failed", "offpath-agent")
+        machine.run("systemctl", "restart", "offpath-agent")
 
 
 def test_an_upgrade_leaves_the_agent_its_frames_and_its_programs(machine: Container) -> None:
