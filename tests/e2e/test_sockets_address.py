@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, agent, run_agent, until
+from agent_process import AgentProcess, agent, find_program, run_agent, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
 from offpath import sockets
 
@@ -131,3 +131,14 @@ def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
     refused = run_agent("--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo:none")
     assert refused.returncode != 0
     assert "lo:none has no IPv4 address to be taken: name one in tcp.address" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+@pytest.mark.parametrize("env, where", [({}, "takes CAP_NET_RAW"), ({"INVOCATION_ID": "1"}, "by a drop-in")])
+def test_an_agent_without_the_right_says_where_it_comes_from(env: dict[str, str], where: str) -> None:
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", find_program()]
+    words = ["--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo", "--set", "tcp.address=10.9.0.2/24"]
+    refused = subprocess.run([*command, *words], capture_output=True, text=True, timeout=20, check=False,
+                             env={"XDG_RUNTIME_DIR": "/nonexistent", **env})  # fmt: skip
+    assert refused.returncode != 0
+    assert "tcp.device lo: " in refused.stderr and where in refused.stderr, refused.stderr
