@@ -119,6 +119,15 @@ def agent(directory: Path, *arguments: str, http: bool = True, launcher: Sequenc
             running.stop(signal.SIGKILL)
 
 
+def pages_of(directory: Path) -> dict[str, Any]:
+    """What the agent whose pages are at http.sock there says of itself. It was so a tenth of a second ago, or later."""
+    # Once more if its loops are too busy to answer.
+    url = ["curl", "--silent", "--fail", "--retry", "5", "--unix-socket", f"{directory}/http.sock"]
+    asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=60, check=True)
+    status: dict[str, Any] = json.loads(asked.stdout)
+    return status
+
+
 def connections_of(directory: Path) -> bytes:
     """What ``offpath sockets ss --json`` says of the agent that listens at agent.sock there."""
     words = ["sockets", "ss", "--agent", f"unix:{directory}/agent.sock", "--json"]

@@ -4,7 +4,6 @@ serves, it is killed, it hangs, it comes back."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import AgentProcess, agent, find_program, until
+from agent_process import AgentProcess, agent, find_program, pages_of, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
@@ -84,17 +83,19 @@ def fetch(pair: NetworkPair, path: str = "small") -> bytes:
 
 def told(tmp_path: Path) -> dict[str, Any]:
     """What the agent says of its slow path."""
-    url = ["curl", "--silent", "--unix-socket", f"{tmp_path}/http.sock", "http://agent/status.json"]
-    status = json.loads(subprocess.run(url, capture_output=True, check=True, timeout=30).stdout)
-    result: dict[str, Any] = status["tcp"]["slow_path"]
+    result: dict[str, Any] = pages_of(tmp_path)["tcp"]["slow_path"]
     return result
+
+
+def told_now(tmp_path: Path) -> dict[str, Any]:
+    time.sleep(0.2)  # pages are up to a tenth of a second old
+    return told(tmp_path)
 
 
 def test_the_kernel_is_served_by_both_together(tmp_path: Path, pair: NetworkPair, leaning: AgentProcess) -> None:
     with slow_path(tmp_path), http_server(tmp_path, pair) as digest:
         assert until(lambda: told(tmp_path)["on"] == "host" and told(tmp_path)["adopted"] > 0)
-        time.sleep(0.3)  # a status is told again for a tenth of a second
-        before = told(tmp_path)
+        before = told_now(tmp_path)
         for _ in range(20):
             assert fetch(pair) == b"hello\n"
         assert hashlib.sha256(fetch(pair, "large")).hexdigest() == digest
@@ -154,9 +155,9 @@ def test_the_agent_goes_on_without_the_process(
             rest = slow.stdout.read()
             assert slow.wait(60) == 0
             assert hashlib.sha256(begun + rest).hexdigest() == digest
-        adopted = told(tmp_path)["adopted"]
+        adopted = told_now(tmp_path)["adopted"]
         assert fetch(pair) == b"hello\n"
-        assert told(tmp_path)["adopted"] == adopted
+        assert told_now(tmp_path)["adopted"] == adopted
         with slow_path(tmp_path):
             assert until(lambda: told(tmp_path)["on"] == "host")
             assert fetch(pair) == b"hello\n"

@@ -131,14 +131,15 @@ except OSError as error:
 
 
 def test_a_program_learns_that_its_agent_is_gone(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    listen = "; ".join(["import socket", "s = socket.create_server(('0.0.0.0', 7100))", "c, _ = s.accept()",
-                        "c.recv(5)", "print('there', flush=True)", "c.recv(1)"])  # fmt: skip
+    listen = "; ".join(["import socket", "s = socket.create_server(('0.0.0.0', 7100))",
+                        "print('listening', flush=True)", "c, _ = s.accept()", "c.recv(5)",
+                        "print('there', flush=True)", "c.recv(1)"])  # fmt: skip
     peer = subprocess.Popen(pair.far_command(sys.executable, "-c", listen), stdout=subprocess.PIPE)
-    time.sleep(0.3)
+    assert peer.stdout is not None
+    assert peer.stdout.readline() == b"listening\n"
     program = subprocess.Popen(pair.near_command(sys.executable, "-c", ECHO_TO_THE_END, KERNEL_ADDRESS, "7100"),
                                env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     try:
-        assert peer.stdout is not None
         assert peer.stdout.readline() == b"there\n"
         served.process.kill()
         out, err = program.communicate(timeout=20)
@@ -440,7 +441,8 @@ def test_options_hold_after_connecting(tmp_path: Path, pair: NetworkPair, served
             program.kill()
 
 
-# Each call that waits, interrupted once: what it returned, or its errno.
+# Each call that waits, interrupted again and again until it returns, as it has reason to after a while: what it
+# returned, or its errno.
 INTERRUPTED = """
 import ctypes, os, signal, socket, struct, sys, threading, time
 
@@ -449,16 +451,19 @@ signal.signal(signal.SIGUSR1, lambda *_: None)
 listener = socket.create_server(("0.0.0.0", 7104))
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 byte = ctypes.create_string_buffer(1)
-full = ctypes.create_string_buffer(1 << 22)
 
 def interrupted(call, end):
-    main = threading.main_thread().ident
-    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGUSR1)).start()
+    main, returned = threading.main_thread().ident, threading.Event()
+    def interrupt():
+        while not returned.wait(0.05):
+            signal.pthread_kill(main, signal.SIGUSR1)
     late = threading.Timer(0.6, end)
-    late.start()
+    others = [threading.Thread(target=interrupt), late]
+    for each in others: each.start()
     got = call()
     code = ctypes.get_errno()
-    late.join()
+    returned.set()
+    for each in others: each.join()
     return "EINTR" if got < 0 and code == 4 else "goes on" if got > 0 else str((got, code))
 
 def recv():
@@ -474,6 +479,8 @@ for restarts in (False, True):
         s.recv(1)  # the echo
     print("accept", restarts, interrupted(lambda: libc.accept(listener.fileno(), None, None),
                                           lambda: (print("connect", flush=True), time.sleep(1))))
+    if not restarts:
+        listener.accept()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 20, 0))
 print("recv with a limit", interrupted(recv, echo))
 print("done", flush=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import AgentProcess, agent, connections_of, run_agent, until
+from agent_process import AgentProcess, agent, connections_of, pages_of, run_agent, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
@@ -138,12 +135,8 @@ def connected(
 
 
 def tcp_of(tmp_path: Path) -> dict[str, Any]:
-    """What /status.json says of connections."""
-    asked = http.client.HTTPConnection("localhost")
-    asked.sock = socket.socket(socket.AF_UNIX)
-    asked.sock.connect(f"{tmp_path}/http.sock")
-    asked.request("GET", "/status.json")
-    tcp: dict[str, Any] = json.loads(asked.getresponse().read())["tcp"]
+    """What the agent says of connections."""
+    tcp: dict[str, Any] = pages_of(tmp_path)["tcp"]
     return tcp
 
 
@@ -215,7 +208,7 @@ def test_pages_and_ss_have_the_flows_of_all_cores(
 
 
 def test_idle_cores_sleep_and_wake(tmp_path: Path, served: AgentProcess, cores: int, sides: Sides) -> None:
-    """With nothing to do the agent takes next to no time; then every connection, whichever core has it, is answered."""
+    """Between what happens every core sleeps; then every connection, whichever core has it, is answered."""
     with sides.run(False, SERVER, KERNEL_ADDRESS, str(PORT)) as server:
         assert line(server) == b"listening"
         idle = """
