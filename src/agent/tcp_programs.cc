@@ -53,7 +53,7 @@ Status TcpPrograms::prepare(TimeNs now) {
 
 TcpPrograms::~TcpPrograms() {
   cores_.clear();
-  for (const auto& [channel, program] : programs_)
+  for (const auto& [number, program] : programs_)
     for (const auto& [process, sockets] : program.processes) loop_.unwatch(sockets.wake->get());
   if (device_ && device_->wait_descriptor() >= 0) loop_.unwatch(device_->wait_descriptor());
 }
@@ -69,7 +69,7 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
   } else {
     wire::TcpClose close{};
     done = wire::decode(request.payload, close);
-    if (done) leave(channel.number(), now);
+    if (const auto number = done ? on_channel(channel.number()) : std::nullopt) leave(*number, now);
   }
   if (done) channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{wire::tcp_area_version});
   else channel.reply_failure(request.ticket, wire::any_reply, done.error());
@@ -78,6 +78,7 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
 Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged) {
   wire::TcpOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
+  if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
   if (asked.version != wire::tcp_area_version)
     return fail(Error::version, "connections: version {} of their memory, this agent has {}", asked.version, wire::tcp_area_version);
   const wire::RegionId region = asked.memory.region;
@@ -89,26 +90,33 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
-  OFP_TRY(service_.open(channel.number(), layout, privileged, view_of));
-  for (const auto& core : cores_) core->open(channel.number(), layout, privileged, view_of);
-  Status wakes = make_wakes(channel, request.ticket);
-  if (!wakes) leave(channel.number(), 0);  // it has no flow yet
+  const std::uint64_t number = ++last_number_;
+  OFP_TRY(service_.open(number, layout, privileged, view_of));
+  for (const auto& core : cores_) core->open(number, layout, privileged, view_of);
+  programs_[number].channel = channel.number();
+  Status wakes = make_wakes(channel, number, request.ticket);
+  if (!wakes) leave(number, 0);  // it has no flow yet
   return wakes;
 }
 
-Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t ticket) {
+std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) const {
+  const auto found = std::ranges::find_if(programs_, [&](const auto& each) { return each.second.has_channel && each.second.channel == channel; });
+  return found == programs_.end() ? std::nullopt : std::optional(found->first);
+}
+
+Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
   Fd own(ends[0]);
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
-  return watch(channel.number(), 0, {std::make_shared<const Fd>(std::move(own)), {}});
+  return watch(number, 0, {std::make_shared<const Fd>(std::move(own)), {}});
 }
 
-Status TcpPrograms::watch(std::uint64_t channel, std::uint32_t process, Process sockets) {
-  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN, [this, channel, process](std::uint32_t, TimeNs now) { on_woken(channel, process, now); }));
-  for (const auto& core : cores_) core->add_process(channel, process, sockets.wake);
-  programs_[channel].processes.insert_or_assign(process, std::move(sockets));
+Status TcpPrograms::watch(std::uint64_t number, std::uint32_t process, Process sockets) {
+  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN, [this, number, process](std::uint32_t, TimeNs now) { on_woken(number, process, now); }));
+  for (const auto& core : cores_) core->add_process(number, process, sockets.wake);
+  programs_.at(number).processes.insert_or_assign(process, std::move(sockets));
   return {};
 }
 
@@ -157,65 +165,65 @@ Datagram receive_from(int fd) {
 }  // namespace
 
 // The rings tell why.
-void TcpPrograms::on_woken(std::uint64_t channel, std::uint32_t process, TimeNs now) {
+void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs now) {
   constexpr int datagrams_of_a_look = 16;
   for (int i = 0; i < datagrams_of_a_look; ++i) {
-    const auto program = programs_.find(channel);
+    const auto program = programs_.find(number);
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
     Datagram got = receive_from(program->second.processes.at(process).wake->get());
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got.length <= 0) return on_process_ended(channel, process, now);
+    if (got.length <= 0) return on_process_ended(number, process, now);
     // Where several lie, more may have found no room: then it is all that may be meant.
     for (std::uint32_t core = 1; core <= cores_.size(); ++core)
       if (i > 0 || core == got.core()) cores_[core - 1]->wake();
     if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
-    if (Status joined = join(channel, process, got.join, std::move(got.sockets)); !joined) return refuse(channel, std::move(joined).error(), now);
+    if (Status joined = join(number, process, got.join, std::move(got.sockets)); !joined) return refuse(number, std::move(joined).error(), now);
   }
 }
 
-Status TcpPrograms::join(std::uint64_t channel, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets) {
+Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets) {
   if (!sockets[0] || !sockets[1]) return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them", join.process);
   if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
     return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
-  if (join.process != from) OFP_TRY(service_.add_process(channel, join.process));
-  else loop_.unwatch(programs_.at(channel).processes.at(from).wake->get());
+  if (join.process != from) OFP_TRY(service_.add_process(number, join.process));
+  else loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
   // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.
   static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return watch(channel, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
+  return watch(number, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
 }
 
 // Who holds what it had is the program's own affair: those that are left let go of it.
-void TcpPrograms::on_process_ended(std::uint64_t channel, std::uint32_t process, TimeNs now) {
-  Program& program = programs_.at(channel);
+void TcpPrograms::on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now) {
+  Program& program = programs_.at(number);
   loop_.unwatch(program.processes.at(process).wake->get());
   program.processes.erase(process);
-  for (const auto& core : cores_) core->remove_process(channel, process);
-  if (!service_.remove_process(channel, process) || program.processes.empty())
-    return refuse(channel, {Error::closed, "every process of the program has closed the descriptor by which its connections wake the agent"}, now);
+  for (const auto& core : cores_) core->remove_process(number, process);
+  if (!service_.remove_process(number, process) || program.processes.empty())
+    return refuse(number, {Error::closed, "every process of the program has closed the descriptor by which its connections wake the agent"}, now);
   for (const auto& [other, sockets] : program.processes)
     if (sockets.notices) static_cast<void>(send(sockets.notices.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
-void TcpPrograms::refuse(std::uint64_t channel, Failure why, TimeNs now) {
-  const bool has_channel = programs_.at(channel).has_channel;
-  leave(channel, now);
+void TcpPrograms::refuse(std::uint64_t number, Failure why, TimeNs now) {
+  const std::uint64_t channel = programs_.at(number).channel;
+  const bool has_channel = programs_.at(number).has_channel;
+  leave(number, now);
   if (has_channel) on_ended(channel, std::move(why));
 }
 
-void TcpPrograms::leave(std::uint64_t channel, TimeNs now) {
-  service_.close(channel, now);
-  for (const auto& core : cores_) core->close(channel);
-  const auto program = programs_.extract(channel);
-  if (!program) return;
+void TcpPrograms::leave(std::uint64_t number, TimeNs now) {
+  service_.close(number, now);
+  for (const auto& core : cores_) core->close(number);
+  const auto program = programs_.extract(number);
   for (const auto& [process, sockets] : program.mapped().processes) loop_.unwatch(sockets.wake->get());
 }
 
 void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
   slow_path_.on_channel_closed(channel);
-  const auto program = programs_.find(channel);
-  if (program == programs_.end()) return;
-  if (!ended || !service_.has(channel)) return leave(channel, now);
-  program->second.has_channel = false;
+  const auto number = on_channel(channel);
+  if (!number) return;
+  if (!ended || !service_.has(*number)) return leave(*number, now);
+  programs_.at(*number).has_channel = false;
 }
 
 // ---- polling
@@ -289,6 +297,19 @@ void TcpPrograms::tell_cores() {
   for (const auto& core : cores_) core->flush();
 }
 
+// Who looks at them knows programs by their channels. What other cores still have of one that core 0 has closed is left out.
+TcpStatus TcpPrograms::with_channels(TcpStatus status) const {
+  const auto put_channel = [&](std::uint64_t& program) {
+    const auto found = programs_.find(program);
+    if (found == programs_.end()) return false;
+    program = found->second.channel;
+    return true;
+  };
+  std::erase_if(status.programs, [&](auto& each) { return !put_channel(each.number); });
+  std::erase_if(status.connections, [&](auto& each) { return !put_channel(each.program); });
+  return status;
+}
+
 void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now) {
   struct Gathered {
     TcpStatus all;
@@ -298,14 +319,14 @@ void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> a
   gathered->all.device = settings_.device;
   gathered->all.slow_path_on_host = slow_path_.is_there();
   gathered->all.slow_path = slow_path_.counters();
-  if (cores_.empty()) return answer(std::move(gathered->all), now);
+  if (cores_.empty()) return answer(with_channels(std::move(gathered->all)), now);
   for (const auto& core : cores_) {
     core->ask_status([this, gathered, answer](TcpStatus status, TimeNs at) {
       gathered->others.push_back(std::move(status));
       if (gathered->others.size() < cores_.size()) return;
       std::ranges::sort(gathered->others, {}, [](const TcpStatus& each) { return each.cores.front().core; });
       for (TcpStatus& each : gathered->others) add(gathered->all, std::move(each));
-      answer(std::move(gathered->all), at);
+      answer(with_channels(std::move(gathered->all)), at);
     });
   }
 }

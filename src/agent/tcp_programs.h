@@ -61,22 +61,27 @@ class TcpPrograms final : public loop::Poller {
     std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
     Fd notices;
   };
+  // By a number of its own and not its channel's: a program may close its connections and open them again on one channel, while flows of
+  // the area before still end, and other cores still speak of it.
   struct Program {
-    std::map<std::uint32_t, Process> processes;
-    bool has_channel = true;
+    std::uint64_t channel = 0;  // by which it came
+    bool has_channel = true;    // still
+    std::map<std::uint32_t, Process> processes{};
   };
 
-  [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t ticket);
-  void on_woken(std::uint64_t channel, std::uint32_t process, TimeNs now);
-  [[nodiscard]] Status join(std::uint64_t channel, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets);
-  [[nodiscard]] Status watch(std::uint64_t channel, std::uint32_t process, Process sockets);
-  void on_process_ended(std::uint64_t channel, std::uint32_t process, TimeNs now);
-  void refuse(std::uint64_t channel, Failure why, TimeNs now);
-  void leave(std::uint64_t channel, TimeNs now);
+  [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket);
+  void on_woken(std::uint64_t number, std::uint32_t process, TimeNs now);
+  [[nodiscard]] Status join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets);
+  [[nodiscard]] Status watch(std::uint64_t number, std::uint32_t process, Process sockets);
+  void on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now);
+  void refuse(std::uint64_t number, Failure why, TimeNs now);
+  void leave(std::uint64_t number, TimeNs now);
+  [[nodiscard]] std::optional<std::uint64_t> on_channel(std::uint64_t channel) const;  // the program that a channel has, while it has one
   void react(TimeNs now);
   void wake_programs();
   bool hear_cores(TimeNs now);
   void tell_cores();
+  [[nodiscard]] TcpStatus with_channels(TcpStatus status) const;
 
   loop::Loop& loop_;
   TcpSettings settings_;
@@ -91,7 +96,8 @@ class TcpPrograms final : public loop::Poller {
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
   TcpSlowPath slow_path_;
-  std::map<std::uint64_t, Program> programs_;  // by channel
+  std::map<std::uint64_t, Program> programs_;  // by number
+  std::uint64_t last_number_ = 0;
   std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one
 };
 

@@ -56,8 +56,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
 }
 
 void TcpService::on_done(Program& program, std::uint32_t handle) {
-  // The area may have been closed and opened anew since it was asked.
-  if (handle >= program.held.size() || program.held[handle].awaited == 0) return;
+  OFP_ASSERT(handle < program.held.size() && program.held[handle].awaited > 0);  // each core that was asked answers once
   Held& held = program.held[handle];
   if (--held.awaited > 0) return;
   if (held.is == Held::Is::listener) return tell(program, handle, news::listening);

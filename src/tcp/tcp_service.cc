@@ -61,6 +61,13 @@ TcpService::Program* TcpService::find(std::uint64_t number) noexcept {
   return found == programs_.end() ? nullptr : &found->second;
 }
 
+TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept {
+  const std::uint64_t handle = tag & 0xffff;
+  if (program == nullptr || handle >= program->held.size()) return nullptr;
+  Held& held = program->held[handle];
+  return held.is == Held::Is::flow && held.id == flow ? &held : nullptr;
+}
+
 void TcpService::leave(Program& program, TimeNs now) {
   for (Held& held : program.held) {
     if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
@@ -190,20 +197,22 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
   return tag_of(*program, handle);
 }
 
-Payload TcpService::payload(FlowId, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
-  Program* program = find(tag >> 16);
-  if (program == nullptr || program->area.memory().empty()) return {};
-  const Held& held = program->held[tag & 0xffff];
+Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
+  Program* const program = find(tag >> 16);
+  const Held* const its = held_of(program, tag, flow);
+  if (its == nullptr || program->area.memory().empty()) return {};
+  const Held& held = *its;
   OFP_ASSERT(bytes <= held.send_bytes);
   const Bytes ring = Bytes(program->area.memory()).subspan(held.send_at, held.send_bytes);
   const std::size_t at = position & (held.send_bytes - 1), first = std::min<std::size_t>(bytes, ring.size() - at);
   return {ring.subspan(at, first), ring.first(bytes - first)};
 }
 
-void TcpService::store(FlowId, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
-  Program* program = find(tag >> 16);
-  if (program == nullptr || program->area.memory().empty()) return;
-  const Held& held = program->held[tag & 0xffff];
+void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
+  Program* const program = find(tag >> 16);
+  const Held* const its = held_of(program, tag, flow);
+  if (its == nullptr || program->area.memory().empty()) return;
+  const Held& held = *its;
   OFP_ASSERT(bytes.size() <= held.receive_bytes);
   const MutableBytes ring = program->area.memory().subspan(held.receive_at, held.receive_bytes);
   const std::size_t at = position & (held.receive_bytes - 1), first = std::min(bytes.size(), ring.size() - at);
@@ -215,14 +224,12 @@ void TcpService::store(FlowId, std::uint64_t tag, std::uint64_t position, Bytes 
 // ---- what the programs are told
 
 void TcpService::take_change(const FlowChange& change) {
-  Program* program = find(change.tag >> 16);
-  if (program == nullptr) return;  // it has ended, its flows are ending
-  const auto handle = static_cast<std::uint32_t>(change.tag & 0xffff);
-  Held& held = program->held[handle];
-  OFP_ASSERT(held.is == Held::Is::flow && held.id == change.flow);
-  held.received = change.received;
-  held.acknowledged = change.acknowledged;
-  tell(*program, handle, change.what, error_of(change.error));
+  Program* const program = find(change.tag >> 16);
+  Held* const held = held_of(program, change.tag, change.flow);
+  if (held == nullptr) return;  // its program has ended, and it is ending
+  held->received = change.received;
+  held->acknowledged = change.acknowledged;
+  tell(*program, static_cast<std::uint32_t>(change.tag & 0xffff), change.what, error_of(change.error));
 }
 
 void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news, TcpError error) {

@@ -48,7 +48,8 @@ class TcpService final : public Owner {
   // The stack is made with its owner, so it comes later; it outlives this.
   void serve(Stack& stack) noexcept { stack_ = &stack; }
 
-  // `number` is the program's, never used again. Ports below 1024 are for the privileged.
+  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Ports below 1024 are for the
+  // privileged. Error: it has an area already, there are too many, too large an area, memory that is not mapped.
   [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory);
   // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
@@ -134,6 +135,8 @@ class TcpService final : public Owner {
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;
+  // What a flow's tag stands for; null: its program has ended, or the handle is another flow's by now.
+  [[nodiscard]] static Held* held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept;
   void end(Program& program, Failure why);
   void finish_ended(TimeNs now);
   void leave(Program& program, TimeNs now);

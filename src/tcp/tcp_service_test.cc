@@ -149,6 +149,38 @@ TEST_F(Programs, SeeAResetOfOneThatDiesWithBytesOnTheWay) {
   EXPECT_TRUE(next.area->look(*again)->connected);
 }
 
+// Its FIN is not answered yet when there is another program, with its handle or without, and if it comes to that with its number.
+TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
+  listener = server.area->listen(port, 4).value();
+  TcpService& service = world.ends[0].service;
+  for (const bool uses_handle : {false, true}) {
+    TestProgram before({64, 65'536, 65'536}), next({64, 65'536, 65'536});
+    ASSERT_TRUE(world.open(before, 0));
+    const auto handle = before.area->connect(TestPrograms::endpoint(1, port)).value();
+    ASSERT_TRUE(world.run_until([&] { return accept(); }, second_ns));
+    world.run(second_ns);
+    service.close(before.number, world.now);
+    EXPECT_EQ(world.ends[0].stack->flows(), 1u);
+    ASSERT_TRUE(service.open(before.number, next.layout, false, [&] { return next.memory; }));
+    const auto used = uses_handle ? std::optional(next.area->connect(TestPrograms::endpoint(1, port)).value()) : std::nullopt;
+    world.run(second_ns);
+    EXPECT_TRUE(server.area->look(far)->finished);
+    server.area->close(far);  // so the flow is gone
+    world.run(second_ns);
+    EXPECT_TRUE(world.ends[0].ended.empty());
+    if (used) {
+      EXPECT_EQ(*used, handle);
+      EXPECT_TRUE(next.area->look(*used)->connected);
+      EXPECT_FALSE(next.area->look(*used)->finished || next.area->look(*used)->closed);
+    } else {
+      EXPECT_FALSE(next.area->has_news());
+    }
+    service.close(before.number, world.now);
+    while (accept()) server.area->close(far);
+    world.run(200 * second_ns);
+  }
+}
+
 TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
   connect();
   TcpWish good{};

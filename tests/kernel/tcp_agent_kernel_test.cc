@@ -71,6 +71,11 @@ struct Program {
     auto link = link::connect(link::Address::parse(agent.address()).value(), options, monotonic_ns() + 10 * second_ns);
     OFP_ASSERT(link);
     end = std::make_unique<HostEnd>(std::move(*link), options.layout);
+    open();
+  }
+  // Connections, anew on the same channel.
+  void open() {
+    sockets.reset();
     auto opened = Sockets::open(*end, {flows, 256 << 10}, monotonic_ns() + 10 * second_ns);
     if (!opened) ADD_FAILURE() << opened.error().message;
     else sockets = std::move(*opened);
@@ -127,8 +132,8 @@ class ProgramsAndTheKernel : public BesideTheKernel, public testing::WithParamIn
   }
   // A kernel's client, on a thread of its own in the other namespace.
   template <class With>
-  static std::thread client(const With& with) {
-    return std::thread([with] {
+  static std::jthread client(const With& with) {
+    return std::jthread([with] {
       in_far([&] {
         const Fd fd = tcp_socket();
         const sockaddr_in to = address_of(own);
@@ -146,7 +151,7 @@ TEST_P(ProgramsAndTheKernel, AProgramServes) {
   ASSERT_TRUE(listener);
   for (const std::uint64_t bytes : {1ull, 64ull, 100'000ull, 16ull << 20}) {
     Exchanged result;
-    std::thread peer = client([&](int fd) { result = exchange(fd, 77, bytes, 77); });
+    std::jthread peer = client([&](int fd) { result = exchange(fd, 77, bytes, 77); });
     const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
     if (flow) program.echo(*flow);
     peer.join();
@@ -201,6 +206,43 @@ TEST_P(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   EXPECT_TRUE(is_woken(child->wake.get()));
 }
 
+// The connections of before are not ended yet, nor is it known on all cores that they are to be.
+TEST_P(ProgramsAndTheKernel, AProgramOpensItsConnectionsAgainOnItsChannel) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  std::atomic<std::size_t> ends = 0;
+  std::vector<std::jthread> peers;
+  for (int round = 0; round < 6; ++round) {
+    const auto listener = program.listen();
+    ASSERT_TRUE(listener);
+    const auto flow_of = [&](const auto& with) {
+      peers.push_back(client(with));
+      return program.patiently([&] { return program.sockets->area().accept(*listener); });
+    };
+    // A peer that answers the end late, so that the flow outlives its area.
+    for (int i = 0; i < 4; ++i)
+      ASSERT_TRUE(flow_of([&](int fd) {
+        char byte;
+        ends += ::recv(fd, &byte, 1, 0) == 0;
+        usleep(20'000);
+      }));
+    program.open();
+    ASSERT_TRUE(program.sockets) << "in round " << round;
+  }
+  for (std::jthread& peer : peers) peer.join();
+  EXPECT_EQ(ends, 24u);
+  // And there is an agent still, whose connections carry.
+  const auto listener = program.listen();
+  ASSERT_TRUE(listener);
+  Exchanged result;
+  std::jthread peer = client([&](int fd) { result = exchange(fd, 77, 100'000, 77); });
+  const auto flow = program.patiently([&] { return program.sockets->area().accept(*listener); });
+  if (flow) program.echo(*flow);
+  peer.join();
+  ASSERT_TRUE(flow) << flow.error().message;
+  EXPECT_TRUE(result.whole);
+}
+
 TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   int told[2];
   ASSERT_EQ(pipe(told), 0);
@@ -220,7 +262,7 @@ TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   EXPECT_EQ(read(told[0], &listens, 1), 1);
   EXPECT_EQ(listens, 'y');
   ssize_t last = -2;
-  std::thread peer = client([&](int fd) {
+  std::jthread peer = client([&](int fd) {
     char byte;
     last = ::recv(fd, &byte, 1, 0);
   });
@@ -245,7 +287,7 @@ TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   ASSERT_TRUE(listener);
   Exchanged result;
   constexpr std::uint64_t bytes = 64 << 20;
-  std::thread peer = client([&](int fd) { result = exchange(fd, 3, bytes, 3); });
+  std::jthread peer = client([&](int fd) { result = exchange(fd, 3, bytes, 3); });
   std::atomic<bool> over = false;
   std::size_t attacks = 0, ended = 0;
   std::thread hostile([&] {
@@ -266,7 +308,7 @@ TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   EXPECT_EQ(result.wrong, 0u);
   EXPECT_GE(ended, 20u) << "of " << attacks;
   // And its listener still has its port.
-  std::thread another = client([&](int fd) { result = exchange(fd, 4, 1000, 4); });
+  std::jthread another = client([&](int fd) { result = exchange(fd, 4, 1000, 4); });
   if (const auto next = program.patiently([&] { return program.sockets->area().accept(*listener); })) program.echo(*next);
   another.join();
   EXPECT_TRUE(result.whole);
@@ -276,7 +318,7 @@ TEST_P(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
   Program program(*agent);
   const auto listener = program.listen();
   ASSERT_TRUE(listener);
-  std::thread peer = client([](int fd) {
+  std::jthread peer = client([](int fd) {
     char byte;
     static_cast<void>(::recv(fd, &byte, 1, 0));
   });
