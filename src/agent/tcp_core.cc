@@ -126,8 +126,9 @@ void TcpCore::close(std::uint64_t program) {
 
 void TcpCore::add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake) {
   orders_.post([this, program, process, wake = std::move(wake)](TimeNs) {
-    // Core 0 has seen that it may; if it is there already it has another descriptor.
-    if (process != 0 && !wakes_.contains({program, process})) static_cast<void>(service_.add_process(program, process));
+    // Core 0 has seen that it may. One that is there already, as a program's first is from the beginning, is not added again: it has another
+    // descriptor.
+    static_cast<void>(service_.add_process(program, process));
     wakes_.insert_or_assign({program, process}, wake);
   });
 }

@@ -145,6 +145,11 @@ class Agent final : public loop::Poller {
     for (const auto& core : cores_) core->open(number, layout, true, view), core->add_process(number, 0, wake);
     wakes_[number] = std::move(wake);
   }
+  // Its process 0 has ended, and a new one has that number, as the lowest that is free.
+  void replace_process(std::uint64_t number, std::shared_ptr<const Fd> wake) {
+    for (const auto& core : cores_) core->remove_process(number, 0), core->add_process(number, 0, wake);
+    wakes_[number] = std::move(wake);
+  }
   void close(std::uint64_t number, TimeNs now) {
     service_.close(number, now);
     for (const auto& core : cores_) core->close(number);
@@ -200,7 +205,7 @@ class Agent final : public loop::Poller {
 // A program of one agent's, with the descriptor by which it is woken.
 class Program {
  public:
-  Program(Agent& agent, std::uint64_t number) : agent_(agent), layout_(SocketArea::layout_of(options)), mapping_(std::make_shared<Mapping>(layout_.bytes)) {
+  Program(Agent& agent, std::uint64_t number) : agent_(agent), number_(number), layout_(SocketArea::layout_of(options)), mapping_(std::make_shared<Mapping>(layout_.bytes)) {
     int ends[2];
     OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     own_ = Fd(ends[0]);
@@ -216,6 +221,18 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  // As another process with the same number.
+  void join_again() {
+    int ends[2];
+    OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    own_ = Fd(ends[0]);
+    agent_.ask([this, wake = std::make_shared<const Fd>(ends[1])](TimeNs) { agent_.replace_process(number_, wake); });
+  }
+  [[nodiscard]] bool is_woken() const {
+    pollfd woken{own_.get(), POLLIN, 0};
+    return ::poll(&woken, 1, 10'000) == 1;
+  }
+
   // Until something was told. False: nobody woke this program for ten seconds.
   bool wait() {
     for (;;) {
@@ -224,8 +241,7 @@ class Program {
       while (area->take_changed()) changed = true;  // it may have been taken in by any call
       if (changed) return true;
       if (!area->fall_asleep()) continue;
-      pollfd woken{own_.get(), POLLIN, 0};
-      if (::poll(&woken, 1, 10'000) != 1) return false;
+      if (!is_woken()) return false;
       char byte;
       while (::recv(own_.get(), &byte, 1, MSG_DONTWAIT) > 0) {}
     }
@@ -240,6 +256,7 @@ class Program {
 
  private:
   Agent& agent_;
+  std::uint64_t number_;
   wire::TcpAreaLayout layout_;
   std::shared_ptr<Mapping> mapping_;
   Fd own_;
@@ -296,6 +313,25 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
     for (const std::size_t count : *counts) EXPECT_GT(count, connections / 8);
   }
   for (const SocketArea::Handle flow : flows) client.area->close(flow);
+}
+
+// Process 0 of a program is nothing special: a child of a fork has that number once the first has ended.
+TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
+  Wire to_client(2), to_server(2);
+  Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
+  Program client(client_agent, 1);
+  client.join_again();
+  std::array<std::uint32_t, 2> of_cores{};
+  for (int i = 0; i < 8; ++i) {
+    const auto flow = client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value();
+    ++of_cores[client.area->core_of(flow)];
+    std::array<std::byte, 1> byte;
+    const auto got = client.patiently([&] { return client.area->receive(flow, byte); });
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, Error::peer_lost) << "refused, which a core tells: " << got.error().message;
+    client.area->close(flow);
+  }
+  for (const std::uint32_t flows : of_cores) EXPECT_GT(flows, 0u);
 }
 
 // Whatever a program is at when it ends: cores hear of it one after another.
