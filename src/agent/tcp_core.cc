@@ -130,6 +130,8 @@ void TcpCore::add_process(std::uint64_t program, std::uint32_t process, std::sha
     // descriptor.
     static_cast<void>(service_.add_process(program, process));
     wakes_.insert_or_assign({program, process}, wake);
+    // It looks once: a wake of this core's may have gone to the socket that it had before, or to nobody.
+    static_cast<void>(::send(wake->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   });
 }
 

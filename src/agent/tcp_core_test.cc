@@ -315,6 +315,16 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   for (const SocketArea::Handle flow : flows) client.area->close(flow);
 }
 
+// What concerned it may have been told while this core had another descriptor of it, or none.
+TEST(TcpCores, WakeAProcessOnceTheyKnowHow) {
+  Wire to_client(2), to_server(2);
+  Agent client_agent(to_client, to_server, 1, 2);
+  Program client(client_agent, 1);
+  EXPECT_TRUE(client.is_woken()) << "the first, before anything has happened";
+  client.join_again();
+  EXPECT_TRUE(client.is_woken());
+}
+
 // Process 0 of a program is nothing special: a child of a fork has that number once the first has ended.
 TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
   Wire to_client(2), to_server(2);

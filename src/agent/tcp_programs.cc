@@ -172,6 +172,8 @@ void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs n
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
     Datagram got = receive_from(program->second.processes.at(process).wake->get());
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // Closed with a wake unread: said once, before what was sent until then, which may be where the process is to be reached from now on.
+    if (got.length < 0 && errno == ECONNRESET) continue;
     if (got.length <= 0) return on_process_ended(number, process, now);
     // Where several lie, more may have found no room: then it is all that may be meant.
     for (std::uint32_t core = 1; core <= cores_.size(); ++core)

@@ -121,6 +121,23 @@ struct Program {
   std::unique_ptr<Sockets> sockets;
 };
 
+bool send_join(int to, std::uint32_t process, const std::array<int, 2>& sockets) {
+  wire::TcpJoin join{wire::TcpJoin::join, process};
+  iovec part{&join, sizeof join};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof sockets)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof sockets);
+  std::memcpy(CMSG_DATA(header), sockets.data(), sizeof sockets);
+  return ::sendmsg(to, &message, MSG_NOSIGNAL) == sizeof join;
+}
+
 // By how many cores the agent has for connections.
 class ProgramsAndTheKernel : public BesideTheKernel, public testing::WithParamInterface<std::uint32_t> {
  protected:
@@ -204,6 +221,28 @@ TEST_P(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   const auto child = program.sockets->prepare_child();
   ASSERT_TRUE(child);
   EXPECT_TRUE(is_woken(child->wake.get()));
+}
+
+// It joins by other sockets, and closes those that it had with a wake in them. The agent sees all of that at once.
+TEST_P(ProgramsAndTheKernel, AProcessMayLeaveAWakeUnread) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  pollfd woken{program.sockets->wake_fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&woken, 1, 10'000), 1);
+  std::array<Fd, 4> ends;
+  for (std::size_t i = 0; i < ends.size(); i += 2) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    ends[i] = Fd(pair[0]), ends[i + 1] = Fd(pair[1]);
+  }
+  const std::uint32_t process = program.sockets->area().process();
+  ASSERT_EQ(kill(agent->pid(), SIGSTOP), 0);
+  const bool said = send_join(program.sockets->wake_fd(), process, {ends[1].get(), ends[3].get()});
+  program.sockets->join({process, std::move(ends[0]), std::move(ends[2])});
+  ASSERT_EQ(kill(agent->pid(), SIGCONT), 0);
+  ASSERT_TRUE(said);
+  const auto listener = program.listen();
+  EXPECT_TRUE(listener) << listener.error().message;
 }
 
 // The connections of before are not ended yet, nor is it known on all cores that they are to be.
