@@ -13,6 +13,9 @@ namespace offpath::tcp {
 using MacAddress = std::array<std::uint8_t, 6>;
 inline constexpr MacAddress broadcast_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
+// One that a station can have: no group's (IEEE 802-2014, 8.4.2: the first bit on the wire), and not none.
+[[nodiscard]] constexpr bool is_station(const MacAddress& mac) noexcept { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
+
 // In the machine's byte order: 10.0.0.1 is 0x0a000001.
 struct Ipv4Address {
   std::uint32_t value = 0;

@@ -32,15 +32,19 @@ void Neighbours::ask(Ipv4Address address, Entry& entry, TimeNs now) {
     messages_.push_back({{false, mac_, self_, {}, address}, entry.known ? entry.mac : broadcast_mac});
 }
 
+bool Neighbours::is_believed(const ArpMessage& message) const noexcept {
+  return message.sender.is_unicast() && message.sender != self_ && is_station(message.sender_mac);
+}
+
 void Neighbours::overhear(const ArpMessage& message, TimeNs now) {
-  if (!message.sender.is_unicast() || message.sender == self_ || message.sender_mac == broadcast_mac) return;
+  if (!is_believed(message)) return;
   // Whoever asks for us will be answered, and most likely spoken to.
   learn(message.sender, message.sender_mac, message.target == self_ && !message.reply, now);
 }
 
 void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
   overhear(message, now);
-  if (!message.sender.is_unicast() || message.sender == self_ || message.sender_mac == broadcast_mac) return;
+  if (!is_believed(message)) return;
   if (message.target == self_ && !message.reply && messages_.size() < messages_max)
     messages_.push_back({{true, mac_, self_, message.sender_mac, message.sender}, message.sender_mac});
 }

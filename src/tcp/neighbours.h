@@ -30,7 +30,7 @@ class Neighbours {
 
   void on_message(const ArpMessage& message, TimeNs now);
   void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
-  // Heard from somebody else who asks; `wanted`: although nobody has asked for it here.
+  // Heard from somebody else who asks, of a station; `wanted`: although nobody has asked for it here.
   void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now);
   [[nodiscard]] const MacAddress* known(Ipv4Address address) const noexcept;  // null: it is not; nobody is asked
   void on_time(TimeNs now);
@@ -59,6 +59,7 @@ class Neighbours {
     std::uint32_t asked = 0;
     std::vector<std::uint32_t> waiting{};
   };
+  [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
   void ask(Ipv4Address address, Entry& entry, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now);
   void wake(Entry& entry, bool found);

@@ -81,6 +81,26 @@ TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
   EXPECT_FALSE(neighbours.next_message());
 }
 
+constexpr MacAddress no_stations[] = {broadcast_mac, {1, 0, 0, 0, 0, 2}, {0x33, 0x33, 0, 0, 0, 1}, {}};
+
+TEST(Neighbours, AreNoGroupsAndNotNobody) {
+  for (const MacAddress& mac : no_stations) {
+    Neighbours neighbours(self, own_mac, {});
+    EXPECT_EQ(neighbours.find(other, 7, 0), nullptr);
+    ASSERT_TRUE(neighbours.next_message());
+    neighbours.on_message(reply_of(other, mac), 0);
+    neighbours.on_message({false, mac, other, {}, self}, 0);
+    neighbours.overhear({false, mac, other, {}, self}, 0);
+    EXPECT_EQ(neighbours.known(other), nullptr);
+    EXPECT_FALSE(neighbours.next_message()) << "an answer to nobody";
+    EXPECT_FALSE(neighbours.next_woken());
+    neighbours.on_message(reply_of(other, other_mac), 0);
+    neighbours.on_message(reply_of(other, mac), 0);
+    ASSERT_NE(neighbours.known(other), nullptr);
+    EXPECT_EQ(*neighbours.known(other), other_mac);
+  }
+}
+
 TEST(Neighbours, AreNoMoreThanTheirBound) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;

@@ -1,7 +1,10 @@
 // Anything in the rings between an agent and its slow path, to either side, with a peer who answers: nothing is asserted, no payload is
-// stored beyond what was allowed, and the agent goes on alone when it has had enough. Each step is a byte of what, and what it needs.
+// stored beyond what was allowed, and the agent goes on alone when it has had enough. The peer has a slow path that means well, which it
+// keeps whatever comes. Each step is a byte of what, and what it needs.
 #include <cstring>
 
+#include "tcp/frame_writer.h"
+#include "tcp/segmentation.h"
 #include "tcp/test_slow_path.h"
 
 using namespace offpath;
@@ -64,6 +67,17 @@ void write_to(SlowPathArea& area, Input& input) {
   }
 }
 
+// Mostly about addresses that there may be.
+void say_arp(Stack& to, Input& input, TimeNs now) {
+  const std::uint8_t how = input.byte();
+  ArpMessage message{how % 2 != 0, input.message<MacAddress>(), TestNetwork::address(how >> 1 & 1), {}, TestNetwork::address(how >> 2 & 1)};
+  if ((how & 8) != 0) message.sender.value += input.byte();
+  if ((how & 16) != 0) message.sender = input.message<Ipv4Address>();
+  FrameToSend frame;
+  write_arp_frame(message, {2, 0, 0, 0, 0, 9}, broadcast_mac, frame);
+  to.receive({whole_frame(frame), false}, now);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -71,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TestNetworkOptions options;
   options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
   options.stack.flows_max = 16;
-  SlowPathNetwork network(options, true, false);
+  SlowPathNetwork network(options, true, true);
   for (auto& end : network.ends) end.owner.plan = {100, 4096};
   for (auto& end : network.ends) OFP_ASSERT(end.stack->listen(80, 1, 4096));
   network.connect(0, 80, {100, 4096}, 81);
@@ -103,7 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (input.byte() % 8 != 0) hostile.post(wire::TcpSlowKind::setup, setup);
   }
   while (input.left > 0 && (agent || process)) {
-    switch (input.byte() % 8) {
+    switch (input.byte() % 9) {
       case 0: std::memcpy(bytes.data() + (as_process ? 0 : 64), input.data, std::min<std::size_t>(input.left, 16)); break;  // positions
       case 1: network.run(second_ns); break;
       case 2:
@@ -114,12 +128,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         while (hostile.take(record).value_or(false)) {}
         break;
       }
+      case 4: say_arp(*network.ends[input.byte() % 2].stack, input, network.now); break;
       default: write_to(hostile, input);
     }
     static_cast<void>(hostile.flush());
     if (agent && !agent->poll(network.now)) agent.reset();
     if (process && !process->poll(network.now)) process.reset();
     network.run(millisecond_ns);
+    OFP_ASSERT(!network.slow[1]->why);
   }
   agent.reset();
   process.reset();

@@ -117,6 +117,27 @@ TEST(SlowPath, AConnectionOfTheSameNumbersIsNotTakenForTheOneBefore) {
   world.nothing_is_left();
 }
 
+// The process tells the agent who its neighbours are, and what no station can have for an address would be its end.
+TEST(SlowPath, AnArpMessageThatCannotBeCostsNobodyAnything) {
+  World world(true, false);
+  world.connect(0, port, {1, 1000});
+  world.run(second_ns);
+  const MacAddress from{2, 0, 0, 0, 0, 9};
+  for (const MacAddress& mac : {MacAddress{}, broadcast_mac, MacAddress{1, 0, 0, 0, 0, 9}, MacAddress{3, 0, 0, 0, 0, 9}})
+    for (const bool reply : {false, true})
+      for (const Ipv4Address sender : {TestNetwork::address(1), Ipv4Address{0x0a000009}, Ipv4Address{}, TestNetwork::address(0), Ipv4Address{0xe0000001}}) {
+        FrameToSend frame;
+        write_arp_frame({reply, mac, sender, {}, TestNetwork::address(0)}, from, broadcast_mac, frame);
+        world.ends[0].stack->receive({whole_frame(frame), false}, world.now);
+        world.run(millisecond_ns);
+      }
+  EXPECT_FALSE(world.slow[0]->why) << world.slow[0]->why->message;
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  ASSERT_TRUE(world.run_until([&] { return flow.gone; }, 10 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::none);
+  EXPECT_GE(world.slow[0]->counters.adopted, 2u);
+}
+
 TEST(SlowPath, WithoutASeatThePeerTriesAgain) {
   World world(false, true);
   world.ends[1].owner.flows_max = 0;
@@ -306,6 +327,7 @@ TEST_F(Rubbish, FlowsThatCannotBeEndIt) {
       [](wire::TcpHandedFlow& flow) { flow.flags = 8; },
       [](wire::TcpHandedFlow& flow) { flow.round_trip_us = 600'000'001; },
       [](wire::TcpHandedFlow& flow) { flow.next_hop_mac[0] = 1; },
+      [](wire::TcpHandedFlow& flow) { std::ranges::fill(flow.next_hop_mac, std::uint8_t{0xff}); },
   };
   for (const Spoil spoil : ways) {
     agent.reset();

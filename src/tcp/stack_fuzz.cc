@@ -105,7 +105,13 @@ class Fuzzed {
   }
   void arp() {
     FrameToSend frame;
-    write_arp_frame({input_.byte() % 2 != 0, mac_there, there, mac_here, here}, mac_there, broadcast_mac, frame);
+    const std::uint8_t how = input_.byte();
+    ArpMessage message{how % 2 != 0, mac_there, there, mac_here, here};
+    if (how & 2)
+      for (auto& byte : message.sender_mac) byte = input_.byte();
+    if (how & 4) message.sender.value = here.value + input_.byte();
+    if (how & 8) message.target.value = here.value + input_.byte();
+    write_arp_frame(message, mac_there, broadcast_mac, frame);
     stack_->receive({whole_frame(frame), false}, now_);
   }
   const Flow* some_flow() {

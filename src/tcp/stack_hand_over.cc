@@ -13,7 +13,12 @@ namespace {
 constexpr std::uint32_t round_trip_us_max = 600'000'000;
 constexpr std::uint16_t timestamps_bytes = 12;  // that a segment's payload is smaller by
 
-bool is_known(const MacAddress& mac) noexcept { return mac != MacAddress{}; }
+// Of the next hop; all zeros where it is not known.
+MacAddress next_hop_mac(const wire::TcpHandedFlow& handed) noexcept {
+  MacAddress mac;
+  std::copy(std::begin(handed.next_hop_mac), std::end(handed.next_hop_mac), mac.begin());
+  return mac;
+}
 
 }  // namespace
 
@@ -64,7 +69,7 @@ Status Stack::check(const wire::TcpHandedFlow& handed) const {
   const std::uint32_t options = (handed.flags & wire::tcp_handed_timestamps) != 0 ? timestamps_bytes : 0;
   if (handed.mss + options < options_.mss_least || handed.mss + options > own_mss()) return bad("segments of", handed.mss);
   if (handed.round_trip_us > round_trip_us_max) return bad("a round trip in us of", handed.round_trip_us);
-  if ((handed.next_hop_mac[0] & 1) != 0) return bad("a group's hardware address for its neighbour, which begins with", handed.next_hop_mac[0]);
+  if (const MacAddress mac = next_hop_mac(handed); mac != MacAddress{} && !is_station(mac)) return bad("a group's hardware address for its neighbour, which begins with", handed.next_hop_mac[0]);
   return {};
 }
 
@@ -89,9 +94,8 @@ void Stack::take_handed(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs no
 }
 
 void Stack::learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now) {
-  MacAddress mac;
-  std::copy(std::begin(handed.next_hop_mac), std::end(handed.next_hop_mac), mac.begin());
-  if (!is_known(mac)) return;
+  const MacAddress mac = next_hop_mac(handed);
+  if (!is_station(mac)) return;
   neighbours_.learn(next_hop({handed.key.remote_address}), mac, true, now);
   wake_waiting(now);
 }
@@ -162,7 +166,7 @@ void Stack::receive_returned(const ReceivedFrame& frame, TimeNs now) {
 }
 
 Status Stack::learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now) {
-  if (!address.is_unicast() || address == options_.address || !is_known(mac) || (mac[0] & 1) != 0)
+  if (!address.is_unicast() || address == options_.address || !is_station(mac))
     return fail(Error::protocol, "{} as a neighbour, with a hardware address that begins with {:#x}", text_of(address), mac[0]);
   neighbours_.learn(address, mac, false, now);
   wake_waiting(now);
