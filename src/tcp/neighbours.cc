@@ -61,7 +61,7 @@ void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, 
   entry.fresh_until = now + limits_.fresh_ns;
   entry.ask_at = never;
   entry.asked = 0;
-  wake(entry, true);
+  wake(address, entry, true);
 }
 
 bool Neighbours::make_room(TimeNs now) {
@@ -75,8 +75,8 @@ bool Neighbours::make_room(TimeNs now) {
   return false;
 }
 
-void Neighbours::wake(Entry& entry, bool found) {
-  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, found});
+void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {
+  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, address, found});
   waiting_ -= entry.waiting.size();
   entry.waiting.clear();
 }
@@ -87,7 +87,7 @@ void Neighbours::on_time(TimeNs now) {
   for (auto at = entries_.begin(); at != entries_.end();) {
     Entry& entry = at->second;
     if (entry.ask_at <= now && entry.asked >= limits_.tries) {
-      wake(entry, false);
+      wake({at->first}, entry, false);
       at = entries_.erase(at);
       continue;
     }

@@ -42,7 +42,8 @@ class Neighbours {
   };
   [[nodiscard]] std::optional<Send> next_message();
   struct Woken {
-    std::uint32_t flow;
+    std::uint32_t flow;  // whose number may be another's by now, which waits for another neighbour
+    Ipv4Address address;
     bool found;
   };
   [[nodiscard]] std::optional<Woken> next_woken();
@@ -62,7 +63,7 @@ class Neighbours {
   [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
   void ask(Ipv4Address address, Entry& entry, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now);
-  void wake(Entry& entry, bool found);
+  void wake(Ipv4Address address, Entry& entry, bool found);
 
   static constexpr std::size_t messages_max = 256;
   Ipv4Address self_;

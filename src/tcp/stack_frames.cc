@@ -39,7 +39,8 @@ void Stack::overhear(const ArpMessage& message, TimeNs now) {
 void Stack::wake_waiting(TimeNs now) {
   while (const auto woken = neighbours_.next_woken()) {
     Flow& flow = flows_[woken->flow];
-    if (flow.state == FlowState::closed) continue;
+    // The flow that waited may be gone, and its number another's.
+    if (flow.state == FlowState::closed || next_hop(flow.key.remote.address) != woken->address) continue;
     if (woken->found) {
       make_ready(flow);
     } else if (flow.state == FlowState::syn_sent) {

@@ -58,6 +58,26 @@ TEST(Stack, SaysThatNobodyIsThere) {
   world.nothing_is_left();
 }
 
+// A flow that waited for a neighbour was given up before that; another one has its number, and another neighbour.
+TEST(Stack, DoesNotTakeOneNeighboursSilenceForAnothers) {
+  World world;
+  world.connect(0, port, {1, 1000});  // so that the peer's hardware address is known
+  world.run(2 * second_ns);
+  TestFlow& waits = world.connect_to(0, {{0x0a000063}, 80});
+  world.run(millisecond_ns);
+  world.ends[0].stack->abort(waits.id, world.now);
+  world.run(millisecond_ns);
+  ASSERT_TRUE(waits.gone);
+  TestFlow& flow = world.connect(0, port, {1000, 1000});
+  ASSERT_EQ(flow.id.index, waits.id.index);
+  world.cut_off(0);
+  world.run(10 * second_ns);  // the other is given up
+  EXPECT_FALSE(flow.closed);
+  world.cut_off(0, false);
+  ASSERT_TRUE(world.run_until([&] { return flow.gone; }, 100 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::none);
+}
+
 TEST(Stack, GivesUpAPeerThatIsSilent) {
   World world;
   world.connect(0, port, {1, 1000});

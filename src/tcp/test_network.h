@@ -177,10 +177,10 @@ class TestNetwork {
     flow.id = ends[from].stack->connect(0, remote, flow.tag, 1000, now).value();
     return flow;
   }
-  // Nothing comes to it or from it any more.
-  void cut_off(std::uint32_t end) {
+  // Nothing comes to it or from it any more; or everything does, without delay.
+  void cut_off(std::uint32_t end, bool off = true) {
     Impairments dead;
-    dead.loss = 1;
+    dead.loss = off ? 1 : 0;
     ends[end].port->set(dead, dead);
   }
 
