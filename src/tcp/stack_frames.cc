@@ -131,6 +131,7 @@ void Stack::refuse(const Segment& segment, const MacAddress& from) {
     reset.flags |= flag::ack;
     reset.acknowledgement = segment.end();
   }
+  counters_.refused += segment.has(flag::syn) ? 1 : 0;
   ++counters_.resets_out;
   send_stray(reset, from);
 }

@@ -38,7 +38,8 @@ struct StackCounters {
   std::uint64_t tail_probes = 0;
   std::uint64_t marked_in = 0, echoes_in = 0;  // segments with a router's mark; acknowledgements that echo such marks
   std::uint64_t out_of_order = 0, duplicates = 0;  // segments
-  std::uint64_t connected = 0, accepted = 0, refused = 0, closed = 0, failed = 0;
+  std::uint64_t connected = 0, accepted = 0, closed = 0, failed = 0;
+  std::uint64_t refused = 0;  // connections that nobody here wanted: SYNs, and answers to some that nobody here waits for
   std::uint64_t resets_in = 0, resets_out = 0, challenges = 0;
   std::uint64_t cookies_out = 0, cookies_in = 0, syns_dropped = 0;
   std::array<std::uint64_t, drop_reasons> drops{};

@@ -46,6 +46,8 @@ TEST(Stack, IsRefusedWhereNobodyListens) {
   TestFlow& flow = world.connect(0, port + 1, {10, 1000});
   ASSERT_TRUE(world.run_until([&] { return flow.closed; }, second_ns));
   EXPECT_EQ(flow.error, FlowError::refused);
+  EXPECT_EQ(world.ends[1].stack->counters().refused, 1u);
+  EXPECT_EQ(world.ends[0].stack->counters().refused, 0u);
   world.nothing_is_left();
 }
 
