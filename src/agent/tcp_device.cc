@@ -1,10 +1,11 @@
 #include "agent/tcp_device.h"
 
+#include <net/if.h>
+
 #include <algorithm>
 
 #include "base/log.h"
 #include "tcp/dpdk_port.h"
-#include "tcp/interface_address.h"
 #include "tcp/packet_port.h"
 
 namespace offpath::agent {
@@ -44,14 +45,23 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   return devices;
 }
 
+Result<tcp::InterfaceAddress> address_to_take(const std::string& interface, std::span<const tcp::InterfaceAddress> there) {
+  const auto first = std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
+  if (first == there.end()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", interface);
+  if (first->prefix_length == 0)
+    return fail(Error::invalid, "tcp.device: {} has {} with a network of every address there is (/0): name one with its network in tcp.address", interface,
+                tcp::text_of(first->address));
+  return *first;
+}
+
 Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
   if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
+  if (::if_nametoindex(settings.device.c_str()) == 0) return fail(Error::not_found, "tcp.device: there is no interface {}; ip link names those that are", settings.device);
   OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
   if (settings.stack.address.value == 0) {
-    const auto first = std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
-    if (first == there.end()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", settings.device);
-    settings.stack.address = first->address;
-    settings.stack.prefix_length = first->prefix_length;
+    OFP_ASSIGN(const tcp::InterfaceAddress first, address_to_take(settings.device, there));
+    settings.stack.address = first.address;
+    settings.stack.prefix_length = first.prefix_length;
     OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
     settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
     log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP", tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,

@@ -66,7 +66,7 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
   options.window_max = setup.window_max;
   options.time_wait_ns = static_cast<TimeNs>(setup.time_wait_ns);
   options.syn_cookies = setup.syn_cookies != 0;
-  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 31 || setup.mtu < 576 || setup.flows_max == 0 || options.time_wait_ns < 0)
+  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 32 || setup.mtu < 576 || setup.flows_max == 0 || options.time_wait_ns < 0)
     return fail(Error::protocol, "an address of {}/{}, packets of {} bytes, {} flows", text_of(options.address), setup.prefix_length, setup.mtu, setup.flows_max);
   PortCapabilities port;
   std::copy(std::begin(setup.mac), std::end(setup.mac), port.mac.begin());

@@ -274,6 +274,46 @@ TEST(SlowPath, AProcessThatHangsWithAConnectionToBeginLosesItsPart) {
   EXPECT_EQ(world.slow[0]->why->code, Error::timeout);
 }
 
+// An address with a network of its own alone, as a machine behind a router may have it: everybody is behind the gateway.
+TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
+  constexpr Ipv4Address self{0x0a000002}, gateway{0x0a0000fe};
+  constexpr MacAddress own{2, 0, 0, 0, 0, 2}, gateway_mac{2, 0, 0, 0, 0, 0xfe};
+  const wire::TcpSlowLayout layout{wire::TcpSlowLayout::ring_bytes_min};
+  std::vector<std::uint64_t> words(layout.bytes() / 8);
+  const MutableBytes memory(reinterpret_cast<std::byte*>(words.data()), words.size() * 8);
+  HostSlowPath process(memory, layout);
+  SlowPathArea agent(SlowPathArea::Side::agent, memory, layout);
+  wire::TcpSlowSetup setup{};
+  setup.version = wire::tcp_slow_version;
+  setup.address = self.value;
+  setup.gateway = gateway.value;
+  setup.prefix_length = 32;
+  setup.mtu = 1500;
+  setup.flows_max = setup.half_open_max = setup.time_wait_max = 8;
+  setup.window_max = 65'536;
+  std::ranges::copy(own, setup.mac);
+  const auto next_frame = [&](TimeNs now) {
+    const auto polled = process.poll(now);
+    EXPECT_TRUE(polled) << polled.error().message;
+    SlowPathArea::Record record;
+    while (agent.take(record).value_or(false))
+      if (record.kind == wire::TcpSlowKind::send) return std::vector<std::byte>(record.payload.begin() + sizeof(wire::TcpSlowSend), record.payload.end());
+    return std::vector<std::byte>();
+  };
+  agent.post(wire::TcpSlowKind::setup, setup);
+  agent.post(wire::TcpSlowKind::resolve, wire::TcpSlowNeighbour{gateway.value, {}, 0});
+  const auto question = next_frame(second_ns);
+  ASSERT_GE(question.size(), ethernet_header_bytes + arp_bytes);
+  EXPECT_EQ(read_arp(Bytes(question).subspan(ethernet_header_bytes))->target, gateway);
+  FrameToSend answer;
+  write_arp_frame({true, gateway_mac, gateway, own, self}, gateway_mac, own, answer);
+  agent.post(wire::TcpSlowKind::frame, wire::TcpSlowFrame{}, whole_frame(answer));
+  agent.post(wire::TcpSlowKind::connect, slow_key({{self, 999}, {{0x0a000003}, port}}, 1, 65'536));
+  const auto syn = next_frame(second_ns);
+  ASSERT_GE(syn.size(), ethernet_header_bytes);
+  EXPECT_EQ(read_ethernet_header(syn.data()).target, gateway_mac);
+}
+
 // ---- what a process may say
 
 class Rubbish : public testing::Test {
