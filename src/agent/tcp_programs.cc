@@ -231,7 +231,7 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs no
 // ---- polling
 
 void TcpPrograms::react(TimeNs now) {
-  slow_path_.poll(now);  // before the programs are told: what it hands over is news in this round
+  slow_path_worked_ |= slow_path_.poll(now);  // before the programs are told: what it hands over is news in this round
   if (!trace_) return static_cast<void>(service_.react(now));
   const tcp::TcpServiceCounters before = service_.counters();
   service_.react(now);
@@ -257,6 +257,7 @@ bool TcpPrograms::poll(TimeNs now) {
   for (auto& each : ended)
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
   tell_cores();  // after programs that have ended: their ports are given to others
+  worked |= std::exchange(slow_path_worked_, false);
   return worked || !ended.empty() || service_.counters().wishes != wishes;
 }
 

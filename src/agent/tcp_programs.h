@@ -96,6 +96,7 @@ class TcpPrograms final : public loop::Poller {
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
   TcpSlowPath slow_path_;
+  bool slow_path_worked_ = false;  // in this round
   std::map<std::uint64_t, Program> programs_;  // by number
   std::uint64_t last_number_ = 0;
   std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one

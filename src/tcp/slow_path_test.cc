@@ -46,6 +46,8 @@ TEST_P(SlowPathAt, CarriesBytesBothWaysAndEnds) {
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(world.ends[i].stack->counters().retransmitted, 0u);
     EXPECT_EQ(world.ends[i].stack->counters().resets_out, 0u);
+    // Each once, whoever of the two has it: not what is no segment, nor one that was with the process in between.
+    EXPECT_EQ(world.ends[i].stack->counters().segments_out, world.ends[1 - i].stack->counters().segments_in);
     if (!world.slow[i]) continue;
     EXPECT_EQ(world.slow[i]->counters.adopted, 1u);
   }

@@ -65,7 +65,7 @@ void Stack::receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& 
   if (packet.protocol != protocol_tcp) return drop(Drop::other_protocol);
   Segment segment;
   if (const Drop reason = read_segment(packet, checksum_verified, segment); reason != Drop::none) return drop(reason);
-  ++counters_.segments_in;
+  if (!is_returned_) ++counters_.segments_in;  // when it came, and was passed on
   const std::uint32_t index = table_.find(segment.key);
   if ((index == FlowTable::nobody || flows_[index].elsewhere) && pass_on(segment.key, index)) return;
   if (index != FlowTable::nobody) {

@@ -191,7 +191,7 @@ Status Stack::send_frame(const FrameToSend& frame) {
   }
   if (FrameToSend* const to = stray()) {
     *to = frame;
-    ++counters_.segments_out;
+    counters_.segments_out += header.type == ethertype_ipv4 ? 1 : 0;
   }
   return {};
 }
