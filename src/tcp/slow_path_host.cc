@@ -12,7 +12,7 @@ namespace {
 using wire::TcpSlowKind;
 
 constexpr int records_of_a_round = 256;
-constexpr std::size_t waiting_most = 64;  // records for which there is no room: nothing is taken, nothing is sent
+constexpr std::size_t waiting_most = 64;  // records for which there is no room, frames to be sent aside: nothing is taken
 
 }  // namespace
 
@@ -39,13 +39,11 @@ Result<bool> HostSlowPath::poll(TimeNs now) {
 bool HostSlowPath::send(TimeNs now) {
   bool worked = false;
   std::array<FrameToSend, 32> frames;
-  while (area_.waiting() < waiting_most) {
-    const std::size_t count = stack_->transmit(frames, now);
-    for (const FrameToSend& frame : std::span(frames).first(count))
-      area_.post(TcpSlowKind::send, wire::TcpSlowSend{frame.tcp_offset, frame.checksum_partial ? 1u : 0u}, Bytes(frame.header.data(), frame.header_bytes));
-    if (count == 0) break;
-    worked = true;
-  }
+  for (std::size_t count; (count = stack_->transmit(frames, now)) > 0; worked = true)
+    for (const FrameToSend& frame : std::span(frames).first(count)) {
+      const wire::TcpSlowSend head{frame.tcp_offset, frame.checksum_partial ? 1u : 0u};
+      static_cast<void>(area_.post_if_room(TcpSlowKind::send, head, Bytes(frame.header.data(), frame.header_bytes), ring_bytes_ / 4));
+    }
   return worked;
 }
 

@@ -1,5 +1,8 @@
 // The other end: a stack that does the slow path of an agent's, in a process of the host. A state machine: it is polled with the time,
 // and knows neither channel nor descriptor.
+//
+// Frames that it sends may take three quarters of the ring; what is beyond is lost, as frames may be. So an agent that has much to say and
+// takes nothing meanwhile is not waited for because of them: each end would wait for the other.
 #pragma once
 
 #include <memory>
@@ -13,7 +16,7 @@ namespace offpath::tcp {
 class HostSlowPath final : public FastPath {
  public:
   // `memory`: the area, zeroed before the agent was told of it; outlives this.
-  HostSlowPath(MutableBytes memory, const wire::TcpSlowLayout& layout) : area_(SlowPathArea::Side::process, memory, layout) {}
+  HostSlowPath(MutableBytes memory, const wire::TcpSlowLayout& layout) : area_(SlowPathArea::Side::process, memory, layout), ring_bytes_(layout.ring_bytes) {}
 
   // True: there was something to do. Error: the agent says what makes no sense.
   [[nodiscard]] Result<bool> poll(TimeNs now);
@@ -42,6 +45,7 @@ class HostSlowPath final : public FastPath {
   bool send(TimeNs now);
 
   SlowPathArea area_;
+  std::uint64_t ring_bytes_;
   NoPayload owner_;
   std::unique_ptr<const CongestionControl> congestion_;
   std::optional<Stack> stack_;

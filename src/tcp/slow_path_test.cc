@@ -216,6 +216,30 @@ TEST(SlowPath, AFloodOfSynsStarvesNobody) {
   EXPECT_FALSE(world.slow[1]->why);
 }
 
+// While the agent takes nothing, for it has too much to say itself.
+TEST(SlowPath, AProcessWhoseAnswersFindNoRoomGoesOnTaking) {
+  World world(false, true);
+  world.connect(0, port, {1, 65'536});
+  world.run(second_ns);
+  TestSlowPath& slow = *world.slow[1];
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    Segment syn;
+    syn.key = {{{0x0a000100 - (i % 200)}, static_cast<std::uint16_t>(1000 + i / 200)}, {TestNetwork::address(1), port}};
+    syn.flags = flag::syn;
+    syn.options.mss = 1460;
+    FrameToSend frame;
+    write_segment_frame(syn, {}, 1460, MacAddress{2, 0, 0, 0, 0, 9}, world.ends[1].stack->port().mac, false, frame);
+    world.ends[1].stack->receive({whole_frame(frame), false}, world.now);
+    if (i % 100 != 0) continue;
+    for (int j = 0; j < 10; ++j) ASSERT_TRUE(slow.process->poll(world.now));
+    ASSERT_EQ(slow.counters.frames_dropped, 0u) << "after " << i;
+  }
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  ASSERT_TRUE(world.run_until([&] { return flow.gone; }, 60 * second_ns));
+  EXPECT_EQ(flow.error, FlowError::none);
+  EXPECT_FALSE(slow.why);
+}
+
 TEST(SlowPath, WhenTheProcessDiesTheAgentGoesOnAlone) {
   World world(true, true, {}, {3'000'000, 65'536});
   TestFlow& old = world.connect(0, port, {3'000'000, 65'536});
