@@ -341,7 +341,7 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
   families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
   const tcp::SlowPathCounters& slow = status.tcp->slow_path;
-  families.gauge("tcp_slow_path_on_host", "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent.", status.tcp->slow_path_on_host ? 1 : 0);
+  families.gauge("tcp_slow_path_on_host", "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent.", status.tcp->slow_path_is_there ? 1 : 0);
   const std::string frames = "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
   families.counter("tcp_slow_path_frames_total", frames, slow.frames_out, {{"outcome", "given"}});
   families.counter("tcp_slow_path_frames_total", frames, slow.frames_dropped, {{"outcome", "dropped"}});

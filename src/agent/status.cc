@@ -242,7 +242,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   json.member("segments_in", tcp.stack.segments_in).member("segments_out", tcp.stack.segments_out);
   json.member("payload_in", tcp.stack.payload_in).member("payload_out", tcp.stack.payload_out).member("retransmitted", tcp.stack.retransmitted);
   json.member("wishes", tcp.service.wishes).member("news", tcp.service.news);
-  json.key("slow_path").begin_object().member("on", tcp.slow_path_on_host ? "host" : "agent").member("adopted", tcp.slow_path.adopted);
+  json.key("slow_path").begin_object().member("on", tcp.slow_path_is_there ? "host" : "agent").member("adopted", tcp.slow_path.adopted);
   json.member("declined", tcp.slow_path.declined).member("handed_back", tcp.slow_path.handed_back);
   json.member("frames", tcp.slow_path.frames_out).member("frames_dropped", tcp.slow_path.frames_dropped).end_object();
   json.member("programs_refused", tcp.service.programs_refused).member("programs_ended", tcp.service.programs_ended);

@@ -16,8 +16,6 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr std::size_t crossing_max = 1024;
-
 Status pin_thread(pthread_t thread, unsigned core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -28,20 +26,6 @@ Status pin_thread(pthread_t thread, unsigned core) {
 }
 
 }  // namespace
-
-Crossing::Crossing(loop::Loop& to) : box_(to, crossing_max, [](const Task& task, TimeNs now) { task(now); }) {}
-
-void Crossing::post(Task task) {
-  if (waiting_.empty() && box_.post(std::move(task))) return;
-  waiting_.push_back(std::move(task));
-}
-
-bool Crossing::post_if_room(Task task) { return waiting_.empty() && box_.post(std::move(task)); }
-
-bool Crossing::flush() {
-  while (!waiting_.empty() && box_.post(std::move(waiting_.front()))) waiting_.pop_front();
-  return waiting_.empty();
-}
 
 tcp::StackOptions stack_of_core(const TcpSettings& settings, std::uint32_t core) {
   tcp::StackOptions stack = settings.stack;
@@ -176,7 +160,7 @@ bool TcpCore::poll(TimeNs now) {
     worked = true;
   }
   for (const tcp::CoreMessage& message : service_.take_messages()) {
-    told_.post([this, message](TimeNs) { to_.on_message(message); });
+    told_.post([this, message](TimeNs at) { to_.on_message(message, at); });
     worked = true;
   }
   told_.flush();

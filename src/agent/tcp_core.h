@@ -3,44 +3,27 @@
 // them. All that crosses goes through two mailboxes, one each way, in its order.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <thread>
 
+#include "agent/crossing.h"
 #include "agent/tcp_settings.h"
 #include "agent/tcp_status.h"
 #include "base/fd.h"
 #include "loop/loop.h"
-#include "loop/mailbox.h"
 #include "tcp/station.h"
 #include "tcp/tcp_service.h"
 
 namespace offpath::agent {
 
-// From one thread to a loop. What the mailbox has no room for waits at the sender, which knows a bound: so nothing is lost.
-class Crossing {
- public:
-  using Task = std::function<void(TimeNs now)>;  // on the loop's thread
-  explicit Crossing(loop::Loop& to);
-  [[nodiscard]] loop::Poller& mailbox() noexcept { return box_; }  // to be polled by the loop
-  // ---- the sender's thread
-  void post(Task task);
-  bool post_if_room(Task task);  // false: dropped
-  bool flush();                  // true: nothing waits
-
- private:
-  loop::Mailbox<Task> box_;
-  std::deque<Task> waiting_;
-};
-
 class TcpCore final : public loop::Poller {
  public:
   // What core 0 is told, on its thread, when it polls told().
   struct ToCore0 {
-    std::function<void(const tcp::CoreMessage&)> on_message;
+    std::function<void(const tcp::CoreMessage&, TimeNs now)> on_message;
     std::function<void(tcp::TcpService::Ended, TimeNs now)> on_ended;
   };
   // `core_0` and `congestion` outlive it.

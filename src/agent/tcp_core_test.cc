@@ -108,7 +108,7 @@ class Agent final : public loop::Poller {
     settings_.loop.spin_ns = 20 * microsecond_ns;
     for (std::uint32_t core = 1; core < cores; ++core)
       cores_.push_back(TcpCore::make(core, *loop_, settings_, *congestion_, std::make_unique<WirePort>(in, out, core, number),
-                                     {[this](const tcp::CoreMessage& message) { service_.on_message(message, 0); },
+                                     {[this](const tcp::CoreMessage& message, TimeNs now) { service_.on_message(message, now); },
                                       [this](tcp::TcpService::Ended ended, TimeNs now) { close(ended.program, now); }},
                                      monotonic_ns())
                            .value());

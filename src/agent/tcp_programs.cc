@@ -272,7 +272,7 @@ bool TcpPrograms::fall_asleep(TimeNs now) {
 
 Status TcpPrograms::make_cores(TimeNs now) {
   for (std::uint32_t number = 1; number < settings_.cores; ++number) {
-    TcpCore::ToCore0 told{[this](const tcp::CoreMessage& message) { service_.on_message(message, 0); },
+    TcpCore::ToCore0 told{[this](const tcp::CoreMessage& message, TimeNs at) { service_.on_message(message, at); },
                           [this](tcp::TcpService::Ended ended, TimeNs at) {
                             if (programs_.contains(ended.program)) refuse(ended.program, std::move(ended.why), at);
                           }};
@@ -320,7 +320,7 @@ void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> a
   };
   auto gathered = std::make_shared<Gathered>(Gathered{status_of(0, *stack_, *device_, service_, loop_), {}});
   gathered->all.device = settings_.device;
-  gathered->all.slow_path_on_host = slow_path_.is_there();
+  gathered->all.slow_path_is_there = slow_path_.is_there();
   gathered->all.slow_path = slow_path_.counters();
   if (cores_.empty()) return answer(with_channels(std::move(gathered->all)), now);
   for (const auto& core : cores_) {

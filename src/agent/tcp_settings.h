@@ -20,7 +20,7 @@ struct TcpSettings {
   std::uint16_t mtu = 0;  // 0: the device's
   std::string congestion;
   std::string trace_file;  // empty: none
-  bool slow_path_on_host = false;  // where a process offers to do it
+  bool slow_path_on_host = false;  // whenever a process offers to do it
   std::uint32_t cores = 1;  // loops
   std::vector<unsigned> pin;  // the machine's cores that loops beside the agent's own run on; none: any
   loop::LoopOptions loop;     // of these

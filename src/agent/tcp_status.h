@@ -28,7 +28,7 @@ struct TcpStatus {
   std::vector<tcp::TcpService::ProgramStatus> programs;
   std::vector<tcp::TcpService::ConnectionStatus> connections;  // at most connections_shown of each core
   std::vector<Core> cores;
-  bool slow_path_on_host = false;  // a process does it now
+  bool slow_path_is_there = false;  // a process of the host does it now
   tcp::SlowPathCounters slow_path;
 
   static constexpr std::size_t connections_shown = 4096;

@@ -25,7 +25,6 @@ HalfOpen* HalfOpenTable::add(const FlowKey& key) {
   table_.insert(key, index);
   entries_[index] = {};
   entries_[index].key = key;
-  entries_[index].taken = true;
   return &entries_[index];
 }
 
@@ -34,7 +33,6 @@ void HalfOpenTable::remove(const FlowKey& key) noexcept {
   if (index == FlowTable::nobody) return;
   table_.erase(key);
   wheel_.cancel(index);
-  entries_[index].taken = false;
   free_.push_back(index);
 }
 

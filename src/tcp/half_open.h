@@ -19,7 +19,6 @@ struct HalfOpen {
   std::uint32_t timestamp_offset = 0;
   std::uint8_t retries = 0;
   bool ecn = false;        // the SYN asked for it
-  bool taken = false;
   bool handed = false;     // to the stack that this one works for; it has not answered yet (slow_path.h)
 };
 

@@ -16,7 +16,7 @@ constexpr std::size_t waiting_most = 1024;   // records for which there is no ro
 }  // namespace
 
 AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout, SlowPathCounters& counters, TimeNs now)
-    : stack_(stack), area_(SlowPathArea::Side::agent, memory, layout), counters_(counters), ring_bytes_(layout.ring_bytes), silent_since_(now), now_(now) {
+    : stack_(stack), area_(SlowPathArea::Side::agent, memory, layout), counters_(counters), ring_bytes_(layout.ring_bytes), silent_since_(now) {
   const StackOptions& options = stack.options();
   wire::TcpSlowSetup setup{};
   setup.version = wire::tcp_slow_version;
@@ -37,13 +37,12 @@ AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpS
   setup.wants_ecn = stack.congestion().wants_ecn() ? 1 : 0;
   setup.syn_cookies = options.syn_cookies ? 1 : 0;
   area_.post(TcpSlowKind::setup, setup);
-  stack_.lean_on(this, now);
+  stack_.lean_on(this);
 }
 
-AgentSlowPath::~AgentSlowPath() { stack_.lean_on(nullptr, now_); }
+AgentSlowPath::~AgentSlowPath() { stack_.lean_on(nullptr); }
 
 Result<bool> AgentSlowPath::poll(TimeNs now) {
-  now_ = now;
   area_.wake_up();
   OFP_TRY(area_.flush());
   const std::uint64_t taken = area_.taken_there();

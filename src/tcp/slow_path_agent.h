@@ -56,7 +56,7 @@ class AgentSlowPath final : public SlowPath {
   std::uint64_t taken_seen_ = 0;
   bool waited_ = false;        // at the poll before there was something for it
   std::uint64_t opening_ = 0;  // connections that it was asked to begin, and of which nothing was heard
-  TimeNs silent_since_, look_at_ = 0, now_;  // silent: since there is something for it, or it was seen to take something
+  TimeNs silent_since_, look_at_ = 0;  // silent: since there is something for it, or it was seen to take something
 };
 
 }  // namespace offpath::tcp

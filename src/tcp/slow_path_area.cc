@@ -30,7 +30,6 @@ SlowPathArea::SlowPathArea(Side side, MutableBytes memory, const TcpSlowLayout& 
   in_ = side == Side::agent ? to_agent : to_process;
 }
 
-std::uint64_t SlowPathArea::own_word(std::uint64_t offset) const noexcept { return at(memory_, own_line_ + offset).load(std::memory_order_acquire); }
 std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept { return at(memory_, other_line_ + offset).load(std::memory_order_acquire); }
 void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept { at(memory_, own_line_ + offset).store(value, std::memory_order_release); }
 

@@ -34,14 +34,14 @@ class SlowPathArea {
     post(kind, message, behind);
     return true;
   }
-  // Those that waited, as far as there is room. False: what the other side says of its position makes no sense.
+  // Those that waited, as far as there is room. Error: what the other side says of its position makes no sense.
   [[nodiscard]] Status flush();
 
   struct Record {
     wire::TcpSlowKind kind;
     Bytes payload;  // until the next is taken
   };
-  // True: there was one.
+  // True: there was one. Error: what the other side has written makes no sense.
   [[nodiscard]] Result<bool> take(Record& record);
 
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
@@ -61,7 +61,6 @@ class SlowPathArea {
     return {reinterpret_cast<const std::byte*>(&message), sizeof message};
   }
   [[nodiscard]] static constexpr std::uint64_t needed(std::uint64_t payload) noexcept { return sizeof(wire::TcpSlowHead) + align_up(payload, 8); }
-  [[nodiscard]] std::uint64_t own_word(std::uint64_t offset) const noexcept;
   [[nodiscard]] std::uint64_t other_word(std::uint64_t offset) const noexcept;
   void set_own(std::uint64_t offset, std::uint64_t value) noexcept;
   [[nodiscard]] std::uint64_t room() const noexcept;

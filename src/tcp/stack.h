@@ -53,7 +53,8 @@ class Stack {
   // Peers may connect to `port` from now on; `receive_bytes` of each may come before the owner allows more.
   [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options = {});
   void stop_listening(std::uint16_t port);
-  // Port 0 of `local`: any that is free.
+  // `local_port` 0: any that is free. Error: an address that nobody can have, no route, no port or place that is free, or these four numbers
+  // are a connection's already.
   [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes,
                                        TimeNs now, const FlowOptions& options = {});
   // A flow that is gone already is left alone by all of these. Positions only grow.
@@ -70,7 +71,7 @@ class Stack {
   // ---- work shared with another stack (slow_path.h): stack_hand_over.cc
   // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again, connections
   // included that were being begun; those of peers try again. `slow` outlives this, or the next call.
-  void lean_on(SlowPath* slow, TimeNs now);
+  void lean_on(SlowPath* slow);
   // What the slow path says. Error: what no slow path can say.
   [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame, TimeNs now);  // false: declined
   bool connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError error);  // false: it is not waited for any more

@@ -102,13 +102,12 @@ void Stack::learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now) {
 
 // ---- the fast one
 
-void Stack::lean_on(SlowPath* slow, TimeNs now) {
+void Stack::lean_on(SlowPath* slow) {
   slow_ = slow;
   if (slow_ != nullptr) {
     for (const auto& [port, listener] : listeners_) slow_->listen(port, listener.receive_bytes);
     return;
   }
-  static_cast<void>(now);
   for (Flow& flow : flows_) {
     if (!flow.elsewhere || flow.state != FlowState::syn_sent) continue;
     flow.elsewhere = false;
