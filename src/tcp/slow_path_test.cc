@@ -17,6 +17,16 @@ struct World : SlowPathNetwork {
     ends[1].owner.plan = served;
     EXPECT_TRUE(ends[1].stack->listen(port, 1, served.buffer_bytes));
   }
+  // At end 1, the `number`th of many peers'.
+  void receive_syn(std::uint32_t number) {
+    Segment syn;
+    syn.key = {{{0x0a000100 - (number % 200)}, static_cast<std::uint16_t>(1000 + number / 200)}, {TestNetwork::address(1), port}};
+    syn.flags = flag::syn;
+    syn.options.mss = 1460;
+    FrameToSend frame;
+    write_segment_frame(syn, {}, 1460, MacAddress{2, 0, 0, 0, 0, 9}, ends[1].stack->port().mac, false, frame);
+    ends[1].stack->receive({whole_frame(frame), false}, now);
+  }
   void nothing_is_left() {
     EXPECT_TRUE(run_until([&] { return all_gone(); }, 200 * second_ns));
     run(200 * second_ns);  // TIME-WAIT
@@ -196,13 +206,7 @@ TEST(SlowPath, AFloodOfSynsStarvesNobody) {
   world.run(millisecond_ns);
   ASSERT_EQ(world.slow[1]->counters.adopted, 1u);
   for (std::uint32_t i = 0; i < 20'000; ++i) {
-    Segment syn;
-    syn.key = {{{0x0a000100 - (i % 200)}, static_cast<std::uint16_t>(1000 + i / 200)}, {TestNetwork::address(1), port}};
-    syn.flags = flag::syn;
-    syn.options.mss = 1460;
-    FrameToSend frame;
-    write_segment_frame(syn, {}, 1460, MacAddress{2, 0, 0, 0, 0, 9}, world.ends[1].stack->port().mac, false, frame);
-    world.ends[1].stack->receive({whole_frame(frame), false}, world.now);  // the process is not polled meanwhile
+    world.receive_syn(i);  // the process is not polled meanwhile
   }
   EXPECT_GT(world.slow[1]->counters.frames_dropped, 0u);
   // Neighbours are heard all the same, or what is established could be sent to nobody.
@@ -223,13 +227,7 @@ TEST(SlowPath, AProcessWhoseAnswersFindNoRoomGoesOnTaking) {
   world.run(second_ns);
   TestSlowPath& slow = *world.slow[1];
   for (std::uint32_t i = 0; i < 10'000; ++i) {
-    Segment syn;
-    syn.key = {{{0x0a000100 - (i % 200)}, static_cast<std::uint16_t>(1000 + i / 200)}, {TestNetwork::address(1), port}};
-    syn.flags = flag::syn;
-    syn.options.mss = 1460;
-    FrameToSend frame;
-    write_segment_frame(syn, {}, 1460, MacAddress{2, 0, 0, 0, 0, 9}, world.ends[1].stack->port().mac, false, frame);
-    world.ends[1].stack->receive({whole_frame(frame), false}, world.now);
+    world.receive_syn(i);
     if (i % 100 != 0) continue;
     for (int j = 0; j < 10; ++j) ASSERT_TRUE(slow.process->poll(world.now));
     ASSERT_EQ(slow.counters.frames_dropped, 0u) << "after " << i;
