@@ -229,11 +229,23 @@ bool SocketArea::settle(Handle handle) noexcept {
 void SocketArea::settle() noexcept {
   for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room_anywhere(); ++handle)
     if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
-  const auto some_free = [&] {
-    return std::any_of(shared_->first_free.begin(), shared_->first_free.begin() + cores_, [](Handle first) { return first != nobody; });
-  };
-  for (Handle handle = 0; shared_->lacking > 0 && handle < layout_.flows && some_free() && room_anywhere(); ++handle)
-    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks) fill_seats(handle);
+  for (Handle handle = 0; handle < layout_.flows && may_fill_seats(); ++handle)
+    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_seats(handle);
+}
+
+// On some core a listener lacks seats, and there are handles and room for them: only then it is worth a look at all cells.
+bool SocketArea::may_fill_seats() const noexcept {
+  for (std::uint32_t core = 0; core < cores_; ++core)
+    if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
+  return false;
+}
+
+void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept {
+  const auto bit = static_cast<std::uint16_t>(1u << core);
+  if (((listener.lacks & bit) != 0) == lacks) return;
+  listener.lacks ^= bit;
+  if (lacks) ++shared_->lacking[core];
+  else --shared_->lacking[core];
 }
 
 // Connections are spread unevenly, so each core has half as many again as its part of them.
@@ -246,13 +258,10 @@ void SocketArea::fill_seats(Handle handle) noexcept {
   Cell& listener = cell(handle);
   const std::uint32_t wanted = seats_of_core(listener);
   const std::uint32_t listening = (listener.told & news::listening) != 0 ? cores_ : 1;
-  bool lacks = false;
-  for (std::uint32_t core = 0; core < cores_ && !listener.gone; ++core) {
-    if (core < listening) fill_seats(handle, core);
-    lacks = lacks || seated(handle, core) < wanted;
+  for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
+    fill_seats(handle, core);
+    set_lacks(listener, core, seated(handle, core) < wanted);
   }
-  shared_->lacking += static_cast<std::uint32_t>(lacks) - static_cast<std::uint32_t>(listener.lacks);
-  listener.lacks = lacks;
 }
 
 void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
@@ -368,9 +377,9 @@ void SocketArea::take(const TcpNews& told) noexcept {
   if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
     Cell& listener = cell(about.listener);
     --seated(about.listener, core_of(told.handle));
-    if (!listener.lacks) ++shared_->lacking;
-    listener.lacks = true;
+    set_lacks(listener, core_of(told.handle), true);
   }
+  if (about.is == Cell::Is::listener) dismiss(about);
   if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
 }
 
@@ -407,7 +416,7 @@ bool SocketArea::take_in() {
     told = true;
   }
   const std::uint64_t before = shared_->posted;
-  if (shared_->owing > 0 || shared_->lacking > 0) settle();
+  settle();
   if (shared_->posted != before) tell_agent();
   return told;
 }

@@ -72,10 +72,19 @@ class SocketArea {
   // These return would_block where they would have to wait.
   [[nodiscard]] Result<Handle> accept(Handle listener);
   [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);           // how many were taken
-  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, bool peek = false);  // 0: the peer has said all
+  // How bytes are read: so many further on than those that were; they stay unread; they are not copied, so `bytes` is but their number.
+  struct Reading {
+    std::uint64_t skip = 0;
+    bool peeks = false, discards = false;
+  };
+  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes) { return receive(flow, bytes, Reading{}); }  // 0: the peer has said all
+  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, const Reading& reading);
   [[nodiscard]] Status finish(Handle flow);                                  // says that this was all
   void close(Handle handle);  // what was sent goes out still; the handle means nothing any more
   void abort(Handle flow);
+  // For all processes that hold it, and hold it still: a listener listens no more, a connection that is not there yet is not to be. False: it
+  // is neither.
+  bool stop(Handle handle);
   [[nodiscard]] Result<Look> look(Handle handle);
   // The same as far as was taken in: nothing changes by being asked.
   [[nodiscard]] Result<Look> known(Handle handle) const;
@@ -144,6 +153,9 @@ class SocketArea {
   bool settle(Handle handle) noexcept;
   void fill_seats(Handle listener) noexcept;
   void fill_seats(Handle listener, std::uint32_t core) noexcept;
+  void set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept;
+  [[nodiscard]] bool may_fill_seats() const noexcept;
+  void dismiss(Cell& listener) noexcept;
   [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
   void mark_changed(Handle handle) noexcept;
   void clear(Handle handle) noexcept;

@@ -133,19 +133,22 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   return taken;
 }
 
-Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, bool peek) {
+Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const Reading& reading) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->read == flow->received) take_all();
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - flow->read);
+  if (flow->read + reading.skip >= flow->received) take_all();
+  const std::uint64_t at = std::min(flow->read + reading.skip, flow->received);  // another may have read meanwhile
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
   if (taken == 0 && !bytes.empty()) {
     if ((flow->told & news::finished) != 0) return 0;
     if ((flow->told & news::closed) != 0) return failure_of(flow->error);
     return fail(Error::would_block, "nothing has come");
   }
-  const std::byte* const from = ring(handle, true);
-  by_pieces(flow->read, taken, receive_bytes_, [&](std::size_t at, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, from + at, length); });
-  if (peek) return taken;
+  if (!reading.discards) {
+    const std::byte* const ring_at = ring(handle, true);
+    by_pieces(at, taken, receive_bytes_, [&](std::size_t from, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, ring_at + from, length); });
+  }
+  if (reading.peeks) return taken;
   flow->read += taken;
   // The agent need not hear of every byte that was read: the peer has the rest of the window.
   if (flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
@@ -177,20 +180,43 @@ void SocketArea::abort(Handle handle) {
   tell_agent();
 }
 
+bool SocketArea::stop(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  if (handle >= layout_.flows || !is_held(process_, handle)) return false;
+  Cell& at = cell(handle);
+  const bool listens = at.is == Cell::Is::listener;
+  const std::uint8_t decided = listens ? news::closed : news::closed | news::connected | news::accepted;
+  if ((!listens && at.is != Cell::Is::flow) || (at.told & decided) != 0) return false;
+  if (listens) dismiss(at);
+  else at.error = TcpError::reset;
+  at.told |= news::closed;
+  mark_changed(handle);
+  owe(handle, listens ? owed_release : owed_abort);
+  at.stopped = true;  // last: who dies before it has another tell the agent again, which forgives that
+  tell_agent();
+  return true;
+}
+
+// Its backlog ends, and it wants no more seats.
+void SocketArea::dismiss(Cell& listener) noexcept {
+  for (std::uint32_t core = 0; core < cores_; ++core) set_lacks(listener, core, false);
+  listener.serial = ++shared_->listeners;  // what is on its way to it is nobody's
+  for (Handle flow = std::exchange(listener.first_waiting, nobody); flow != nobody;) {  // nobody will see them: their peers learn it
+    const Handle next = cell(flow).next;
+    end(flow, true);
+    flow = next;
+  }
+}
+
 void SocketArea::end(Handle handle, bool abort) noexcept {
   if (handle >= layout_.flows) return;
   Cell& ends = cell(handle);
   if (ends.is != Cell::Is::flow && ends.is != Cell::Is::listener) return;
-  if (ends.is == Cell::Is::listener) {
-    if (ends.lacks) --shared_->lacking;
-    for (Handle flow = ends.first_waiting; flow != nobody;) {  // nobody will see them: their peers learn it
-      const Handle next = cell(flow).next;
-      end(flow, true);
-      flow = next;
-    }
-  }
+  if (ends.is == Cell::Is::listener) dismiss(ends);
   ends.is = Cell::Is::ending;
   if (ends.gone) return free_handle(handle);
+  if (ends.stopped) return;
   // What has come and was not read is lost, which the peer has to know (RFC 1122, 4.2.2.13).
   owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
 }

@@ -19,7 +19,7 @@ struct SocketArea::Shared {
   std::array<Handle, wire::tcp_cores_max> first_free;
   std::uint32_t turn;       // of the cores, for the next connection
   std::uint32_t owing;    // cells that owe a wish for which there was no room
-  std::uint32_t lacking;  // listeners that have fewer seats than they should
+  std::array<std::uint32_t, wire::tcp_cores_max> lacking;  // by core, listeners that have fewer seats there than they should
   std::uint32_t listeners;  // so far
   std::uint32_t processes;  // numbers in use are below
   std::uint32_t waits_for_room;  // bits of cores
@@ -39,7 +39,8 @@ struct alignas(64) SocketArea::Cell {
   std::uint8_t told;  // news so far
   std::uint8_t owed;
   wire::TcpError error;
-  bool finishing, gone, lacks;
+  bool finishing, gone;
+  bool stopped;       // before its last holder let go of it, which the agent was told then
   bool listens;       // it is a listener, or was one
   std::uint16_t port, remote_port, mss;
   std::uint32_t local_address, remote_address;
@@ -52,6 +53,7 @@ struct alignas(64) SocketArea::Cell {
   std::uint64_t offered, acknowledged, received, read, allowed;
   // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
   std::uint16_t holders, holder, woken;
+  std::uint16_t lacks;  // of a listener: bits of the cores on which it has fewer seats than it should
   FlowWishes wishes;
 };
 

@@ -61,6 +61,7 @@ void SocketArea::name_holders(Handle handle) noexcept {
 }
 
 void SocketArea::count_holders() const noexcept {
+  shared_->lacking.fill(0);
   for (Handle handle = 0; handle < layout_.flows; ++handle) {
     Cell& held = cell(handle);
     held.holders = 0;
@@ -69,6 +70,7 @@ void SocketArea::count_holders() const noexcept {
       ++held.holders;
       held.holder = static_cast<std::uint16_t>(each);
     }
+    for (std::uint32_t core = 0; core < cores_; ++core) shared_->lacking[core] += held.lacks >> core & 1u;
   }
 }
 

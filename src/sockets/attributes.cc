@@ -42,7 +42,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
     case SO_TYPE: return give(int{SOCK_STREAM}, to, length);
     case SO_DOMAIN: return give(AF_INET, to, length);
     case SO_PROTOCOL: return give(int{IPPROTO_TCP}, to, length);
-    case SO_ACCEPTCONN: return give(static_cast<int>(socket.listener), to, length);
+    case SO_ACCEPTCONN: return give(static_cast<int>(socket.listener && !socket.unconnected), to, length);
     case SO_KEEPALIVE: return give(socket.keepalive, to, length);
     case SO_REUSEADDR: return give(socket.reuse_address, to, length);
     case SO_SNDBUF: return give(socket.send_buffer, to, length);
@@ -58,7 +58,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   tcp_info info{};
-  info.tcpi_state = socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
+  info.tcpi_state = socket.unconnected ? TCP_CLOSE : socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
   if (!look || look->mss == 0) return info;
   info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = look->mss;
   info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);

@@ -52,7 +52,7 @@ class Waiting {
 
 }  // namespace
 
-int wait_for(Socket& socket, short events, const timeval& limit) {
+int wait_for(Socket& socket, short events, const timeval& limit, std::uint64_t seen) {
   OwnPart& own = socket.own();
   const Waiting here(own);
   program().listen_for(socket);
@@ -62,7 +62,9 @@ int wait_for(Socket& socket, short events, const timeval& limit) {
   for (;;) {
     const std::uint32_t before = own.changes.load();
     const auto look = program().look(socket.handle);
-    if (!look || program().lost() || ((events & POLLIN) != 0 && (look->readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable)) return 0;
+    if (!look || program().lost()) return 0;
+    const bool readable = seen == 0 ? look->readable : look->unread > seen || look->finished || look->closed;
+    if (((events & POLLIN) != 0 && (readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable)) return 0;
     const int code = sleep_on(own.changes, before, limited ? &until : nullptr);
     if (code == EINTR) return EINTR;
     if (code == ETIMEDOUT) return EAGAIN;

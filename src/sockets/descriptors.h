@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "sockets/socket.h"
 
@@ -40,9 +41,11 @@ class Descriptors {
   // A descriptor of the kernel's that the program bound to the agent's address, at this port.
   void note_bound(int fd, std::uint16_t port) noexcept;
   [[nodiscard]] std::optional<std::uint16_t> bound(int fd) const noexcept;
+  [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // a look at all: for what is seldom
   void count_again() noexcept;  // in a forked child: what calls were at work is the parent's
 
  private:
+  [[nodiscard]] Use exchange(int fd, Use use) noexcept;
   std::atomic<Socket*> at_[numbers];
   std::atomic<std::uint32_t> bound_[numbers];  // the port, and 1 more
 };

@@ -44,13 +44,14 @@ bool spin_for_news(TimeNs until) {
 
 std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept {
   if (program().lost()) return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-  std::uint32_t events = 0;
+  const std::uint32_t error = look.error != wire::TcpError::none && !socket.error_told ? std::uint32_t{EPOLLERR} : 0;
+  if (socket.unconnected.load(std::memory_order_relaxed)) return EPOLLOUT | EPOLLWRNORM | EPOLLHUP | error;
+  std::uint32_t events = error;
   if (look.readable) events |= EPOLLIN | EPOLLRDNORM;
   if (socket.listener) return events;
   if (look.writable) events |= EPOLLOUT | EPOLLWRNORM;
   if (look.finished || socket.reads_ended) events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
   if (look.closed) events |= EPOLLHUP | EPOLLRDHUP;
-  if (look.error != wire::TcpError::none && !socket.error_told) events |= EPOLLERR;
   return events;
 }
 
@@ -222,7 +223,20 @@ void EpollSets::leave_to_kernel(int epoll) {
   while (!set->watches.empty()) drop(*set->watches.back());
 }
 
-void EpollSets::forget(Socket& socket) {
+void EpollSets::move(const Socket& from, Socket& to) {
+  const std::lock_guard lock(lock_);
+  auto moved = watching_.extract(&from);
+  if (!moved) return;
+  for (Watch* watch : moved.mapped()) {
+    watch->socket = &to;
+    watch->seen = watch->seen_full = 0;
+    watch->seen_received = 0;
+  }
+  moved.key() = &to;
+  watching_.insert(std::move(moved));
+}
+
+void EpollSets::forget(const Socket& socket) {
   const std::lock_guard lock(lock_);
   const auto found = watching_.find(&socket);
   if (found == watching_.end()) return;

@@ -41,7 +41,8 @@ class EpollSets {
   [[nodiscard]] std::optional<int> wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask);
 
   void on_change(const Socket& socket);
-  void forget(Socket& socket);  // its last descriptor was closed
+  void move(const Socket& from, Socket& to);  // whose descriptors are to be the other's
+  void forget(const Socket& socket);  // its last descriptor was closed
 
   void before_fork() { lock_.lock(); }
   void after_fork() { lock_.unlock(); }

@@ -50,7 +50,7 @@ void Program::in_child() noexcept {
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd()}) own_descriptors().add(fd);
   int listeners = 0;
   for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) {
-    own_[handle].users = own_[handle].waiting = 0;
+    own_[handle].users = own_[handle].descriptors = own_[handle].waiting = 0;
     listeners += own_[handle].listens.load() ? 1 : 0;
   }
   descriptors().count_again();

@@ -73,9 +73,18 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::shutdown(fd, how);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return failed(EINVAL);
-  if (socket->listener) return failed(ENOTCONN);
+  if (program().left_out()) return failed(EOPNOTSUPP);
+  if (socket->unconnected) return failed(ENOTCONN);
   const auto look = program().look(socket->handle);
-  if (!look || !look->connected) return failed(ENOTCONN);
+  if (!look) return failed(ENOTCONN);
+  if (socket->listener || !look->connected) {  // no connection ends: it is to be none, and whoever waits learns it
+    if (socket->listener && how == SHUT_WR) return 0;
+    if (!program().area().stop(socket->handle)) return failed(ENOTCONN);
+    socket->unconnected = true;
+    program().show_changed();
+    program().show(*socket);
+    return 0;
+  }
   if (how != SHUT_RD) static_cast<void>(program().area().finish(socket->handle));
   if (how != SHUT_WR) socket->reads_ended = true;
   program().show_changed();

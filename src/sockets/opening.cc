@@ -11,6 +11,7 @@
 
 #include "sockets/addresses.h"
 #include "sockets/calls.h"
+#include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
 #include "sockets/left_to_kernel.h"
 
@@ -34,8 +35,12 @@ Value option_of(int fd, int level, int name) {
 
 [[nodiscard]] bool is_tcp(int fd) { return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM; }
 
-// What was set while it was the kernel's.
+// What was set before, at the kernel's socket or at the one whose place this takes.
 void take_options(Socket& socket, int fd) {
+  if (const Use before = descriptors().find(fd)) {
+    static_cast<Settings&>(socket) = *before;
+    return;
+  }
   socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
   socket.cork = option_of<int>(fd, IPPROTO_TCP, TCP_CORK);
   socket.keepalive_idle_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPIDLE), keepalive_s_max);
@@ -61,11 +66,25 @@ int errno_of(const Failure& why) {
   }
 }
 
-// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is.
+// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is, nor what the agent served.
 [[nodiscard]] bool falls_back(int fd) {
-  if (!program().policy().falls_back || descriptors().bound(fd)) return false;
+  if (!program().policy().falls_back || descriptors().bound(fd) || descriptors().find(fd)) return false;
   count_left(Left::no_agent);
   return true;
+}
+
+// The descriptor names it from now on; where another socket was, all its descriptors do, and who watches that one watches this.
+void put(int fd, Use socket) {
+  if (const Use before = descriptors().find(fd)) {
+    epoll_sets().move(*before, *socket);
+    for (const int copy : descriptors().of(*before)) {
+      if (copy == fd || kernel::dup3(fd, copy, (kernel::fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0) continue;
+      descriptors().put(copy, Use::of(*socket));
+    }
+  }
+  program().show(*socket);
+  descriptors().put(fd, std::move(socket));
+  count_offloaded();
 }
 
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
@@ -79,10 +98,16 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   take_options(*socket, fd);
   socket->bound = at;
   if (socket->take_place(fd, flags_of(fd)) < 0) return -1;
-  program().show(*socket);
-  descriptors().put(fd, std::move(socket));
-  count_offloaded();
+  put(fd, std::move(socket));
   return 0;
+}
+
+// What came of a connection that was waited for. Of one that failed the next call of connect begins another.
+int outcome(Socket& socket, int otherwise) {
+  const int code = take_error(socket, otherwise);
+  if (code == 0) return 0;
+  socket.unconnected = true;
+  return failed(code);
 }
 
 int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
@@ -97,52 +122,50 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;
   const bool waits = (flags & SOCK_NONBLOCK) == 0;
-  descriptors().put(fd, std::move(socket));
-  count_offloaded();
+  put(fd, std::move(socket));
   if (!waits) return failed(EINPROGRESS);
   const Use made = descriptors().find(fd);
   if (!made) return failed(EBADF);
   if (const int code = wait_for(*made, POLLOUT, limit); code != 0) return failed(code == EAGAIN ? EINPROGRESS : code);
-  const int code = take_error(*made, 0);
-  return code != 0 ? failed(code) : 0;
+  return outcome(*made, 0);
 }
 
 int go_on_connecting(Socket& socket) {
   const auto look = program().look(socket.handle);
   if (socket.listener || !look || look->connected) return failed(EISCONN);
-  if (look->closed) return failed(take_error(socket, ECONNABORTED));
+  if (look->closed) return outcome(socket, ECONNABORTED);
   if (returns_at_once(socket, 0)) return failed(EALREADY);
   if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0) return failed(code);
-  const int code = take_error(socket, 0);
-  return code != 0 ? failed(code) : 0;
+  return outcome(socket, 0);
 }
 
 int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, int flags) {
   if (!listener.listener) return failed(EINVAL);
   if (program().left_out()) return failed(EOPNOTSUPP);
+  if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return failed(EINVAL);
   SocketArea& area = program().area();
+  std::optional<Ends> ends;  // before a connection is taken: who has no descriptor for it leaves it where it is
   for (;;) {
-    const auto flow = area.accept(listener.handle);
+    const auto look = program().look(listener.handle);
+    if (program().lost()) return failed(ENETDOWN);
+    if (!look || look->closed) return failed(EINVAL);
+    if (look->readable) {
+      if (!ends && !(ends = Ends::make(flags))) return -1;
+      if (const auto flow = area.accept(listener.handle)) {
+        listener.hide_readable(fd, area);
+        Use socket = program().make(*flow, false);
+        static_cast<Settings&>(*socket) = listener;
+        area.set_wishes(*flow, socket->wishes());
+        const int made = socket->take(std::move(*ends));
+        program().show(*socket);
+        program().show_changed();
+        if (const auto known = area.known(*flow)) write_address(known->remote, address, length);
+        descriptors().put(made, std::move(socket));
+        return made;
+      }
+    }
     listener.hide_readable(fd, area);
     program().show_changed();
-    if (program().lost()) return failed(ENETDOWN);
-    if (flow) {
-      Use socket = program().make(*flow, false);
-      socket->no_delay = listener.no_delay;
-      socket->cork = listener.cork;
-      socket->keepalive = listener.keepalive;
-      socket->keepalive_idle_s = listener.keepalive_idle_s;
-      socket->keepalive_interval_s = listener.keepalive_interval_s;
-      socket->keepalive_probes = listener.keepalive_probes;
-      area.set_wishes(*flow, socket->wishes());
-      const int made = socket->take_place(-1, flags);
-      if (made < 0) return -1;
-      program().show(*socket);
-      if (const auto look = area.known(*flow); look) write_address(look->remote, address, length);
-      descriptors().put(made, std::move(socket));
-      return made;
-    }
-    if (flow.error().code != Error::would_block) return failed(EINVAL);
     if (returns_at_once(listener, 0)) return failed(EAGAIN);
     if (const int code = wait_for(listener, POLLIN, listener.receive_timeout); code != 0) return failed(code);
   }
@@ -174,7 +197,11 @@ OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
 }
 
 OFP_CALL int listen(int fd, int backlog) noexcept {
-  if (const Use socket = descriptors().find(fd)) return socket->listener ? 0 : failed(EINVAL);
+  if (const Use socket = descriptors().find(fd)) {
+    if (program().left_out()) return failed(EOPNOTSUPP);
+    if (socket->unconnected && socket->bound.port != 0) return offload_listener(fd, socket->bound, backlog);
+    return socket->listener ? 0 : failed(EINVAL);
+  }
   if (program().policy().agent.empty() || !is_tcp(fd)) return kernel::listen(fd, backlog);
   if (program().left_out()) {
     count_left(Left::forked_child);
@@ -200,8 +227,13 @@ OFP_CALL int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accept4(fd, address, length, 0); }
 
 OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
-  if (const Use socket = descriptors().find(fd)) return go_on_connecting(*socket);
   const auto to = read_address(address, length);
+  if (const Use socket = descriptors().find(fd)) {
+    if (!socket->unconnected) return go_on_connecting(*socket);
+    if (program().left_out()) return failed(EOPNOTSUPP);
+    if (!to) return failed(EAFNOSUPPORT);
+    return program().policy().connects(to->address) ? begin_connection(fd, *to, address, length) : failed(ENETUNREACH);
+  }
   if (!to || program().policy().agent.empty() || !is_tcp(fd)) return kernel::connect(fd, address, length);
   const bool named = program().policy().connects(to->address);
   if (named && !program().left_out()) return begin_connection(fd, *to, address, length);

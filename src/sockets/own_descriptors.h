@@ -34,4 +34,7 @@ class OwnDescriptors {
 
 [[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
 
+// The same at a number out of the way of programs that count on small ones: the upper half of what there may be. -1: none is free.
+[[nodiscard]] int move_up(int fd) noexcept;
+
 }  // namespace offpath::sockets

@@ -208,13 +208,11 @@ void Program::told() {
 Use Program::make(SocketArea::Handle handle, bool listener) {
   Socket& socket = sockets_[handle];
   socket.listener = listener;
-  socket.error_told = socket.resets = false;
-  socket.reads_ended = false;
+  static_cast<Settings&>(socket) = {};
+  socket.error_told = false;
+  socket.unconnected = socket.reads_ended = false;
   socket.times_full = 0;
   socket.bound = {};
-  socket.receive_timeout = socket.send_timeout = {};
-  socket.no_delay = socket.cork = socket.keepalive = socket.reuse_address = 0;
-  socket.keepalive_idle_s = 7200, socket.keepalive_interval_s = 75, socket.keepalive_probes = 9;  // as in the kernel
   socket.send_buffer = static_cast<int>(send_ring_bytes);
   socket.receive_buffer = static_cast<int>(receive_ring_bytes);
   socket.own().users = 1;

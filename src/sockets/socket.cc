@@ -1,7 +1,6 @@
 #include "sockets/socket.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -19,41 +18,45 @@ namespace {
 constexpr std::size_t filling_bytes = 4096;
 constexpr int smallest_buffer = 1;  // the kernel rounds up
 
-// Out of the way of programs that count on small numbers.
-int move_up(int fd) {
-  rlimit limit{};
-  const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
-  const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
-  kernel::close(fd);
-  own_descriptors().add(moved);
-  return moved;
-}
-
 }  // namespace
 
-int Socket::take_place(int fd, int flags) {
+std::optional<Ends> Ends::make(int flags) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return -1;
+  if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return std::nullopt;
   const int buffer = smallest_buffer;
   kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer), static_cast<socklen_t>(sizeof buffer));
-  OwnPart& mine = own();
-  mine.signal = move_up(ends[1]);
-  if (mine.signal >= 0 && fd >= 0) {
-    const int placed = kernel::dup3(ends[0], fd, (flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  const int own = move_up(ends[1]);
+  if (own < 0) {
     kernel::close(ends[0]);
-    ends[0] = placed;
-  }
-  if (mine.signal < 0 || ends[0] < 0) {
-    if (ends[0] >= 0) kernel::close(ends[0]);
-    end_signal();
     errno = EMFILE;
-    return -1;
+    return std::nullopt;
   }
+  own_descriptors().add(own);
+  return Ends(ends[0], own, flags);
+}
+
+Ends::~Ends() {
+  const int before = errno;
+  own_descriptors().remove(own_);
+  for (const int fd : {programs_, own_})
+    if (fd >= 0) kernel::close(fd);
+  errno = before;
+}
+
+int Socket::take(Ends ends) {
+  own().signal = std::exchange(ends.own_, -1);
   shown_ = readable_ = full_ = finished_ = closed_ = false;
-  non_blocking = (flags & SOCK_NONBLOCK) != 0;
+  non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;
   struct stat status{};
-  inode = ::fstat(ends[0], &status) == 0 ? status.st_ino : 0;
-  return ends[0];
+  inode = ::fstat(ends.programs_, &status) == 0 ? status.st_ino : 0;
+  return std::exchange(ends.programs_, -1);
+}
+
+int Socket::take_place(int fd, int flags) {
+  auto ends = Ends::make(flags);
+  if (!ends || kernel::dup3(ends->programs_, fd, (flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0) return -1;
+  kernel::close(std::exchange(ends->programs_, fd));
+  return take(std::move(*ends));
 }
 
 void Socket::begin_showing(int fd, const SocketArea& area) {
@@ -71,7 +74,7 @@ void Socket::show(const SocketArea& area, bool lost) {
   if (!shown_) return;
   auto look = area.known(handle);
   if (!look) return;
-  if (lost) look->closed = look->readable = look->writable = true;
+  if (lost) look->closed = !listener, look->readable = look->writable = true;
   show_locked(*look);
 }
 
@@ -91,7 +94,7 @@ void Socket::show_locked(const SocketArea::Look& look) {
     kernel::shutdown(signal_end, static_cast<int>(SHUT_WR));
     finished_ = true;
   }
-  if (look.closed && !closed_ && !listener) {
+  if (look.closed && !closed_) {
     kernel::shutdown(signal_end, static_cast<int>(SHUT_RDWR));
     closed_ = true;
   }

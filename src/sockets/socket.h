@@ -13,6 +13,8 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "channel/process_mutex.h"
 #include "channel/sockets.h"
@@ -24,6 +26,7 @@ using channel::SocketArea;
 // What a process has of a socket.
 struct OwnPart {
   std::atomic<std::uint32_t> users = 0;     // descriptors, and calls at work; 0: the process does not have it
+  std::atomic<std::uint32_t> descriptors = 0;
   std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
   std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
   int signal = -1;                    // the other end
@@ -32,19 +35,45 @@ struct OwnPart {
 
 inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's own bounds
 
-struct Socket {
+// What a program has set by setsockopt: a connection has it from its listener, and a socket that begins anew from what it was.
+struct Settings {
+  bool resets = false;  // SO_LINGER with no time
+  timeval receive_timeout{}, send_timeout{};
+  int no_delay = 0, cork = 0, reuse_address = 0;
+  int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
+};
+
+// The pair of a socket that is to be.
+class Ends {
+ public:
+  // As socketpair's flags are. None: errno tells.
+  [[nodiscard]] static std::optional<Ends> make(int flags);
+  Ends(Ends&& other) noexcept : programs_(std::exchange(other.programs_, -1)), own_(std::exchange(other.own_, -1)), flags_(other.flags_) {}
+  Ends& operator=(Ends&& other) noexcept {
+    std::swap(programs_, other.programs_);
+    std::swap(own_, other.own_);
+    flags_ = other.flags_;
+    return *this;
+  }
+  ~Ends();
+
+ private:
+  friend struct Socket;
+  Ends(int programs, int own, int flags) noexcept : programs_(programs), own_(own), flags_(flags) {}
+  int programs_, own_, flags_;
+};
+
+struct Socket : Settings {
   SocketArea::Handle handle = 0;
   bool listener = false;
   bool error_told = false;   // by SO_ERROR or a failed call, once
-  bool resets = false;       // SO_LINGER with no time
+  std::atomic<bool> unconnected = false;  // a listener that was shut down, or a connection that failed, as connect told: it may begin anew
   std::atomic<bool> reads_ended = false;  // shutdown(SHUT_RD)
   std::atomic<bool> non_blocking = false;  // as the descriptor is
   std::atomic<std::uint32_t> times_full = 0;  // that a send found no room
   SocketArea::Endpoint bound{};
-  timeval receive_timeout{}, send_timeout{};
   std::uint64_t inode = 0;  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
-  int no_delay = 0, cork = 0, reuse_address = 0, send_buffer = 0, receive_buffer = 0;
-  int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;
+  int send_buffer = 0, receive_buffer = 0;
 
   [[nodiscard]] OwnPart& own() const noexcept;
   [[nodiscard]] channel::FlowWishes wishes() const noexcept {
@@ -54,7 +83,8 @@ struct Socket {
             .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s)};
   }
   void init() noexcept { showing_.init(); }  // once, by who makes the memory
-  // Takes the place of the kernel's socket at `fd`, or of none (-1) at the lowest number. The descriptor; -1: errno tells.
+  // The socket's descriptor is at the number that it has, or takes the place of `fd`. The descriptor; -1: errno tells.
+  [[nodiscard]] int take(Ends ends);
   [[nodiscard]] int take_place(int fd, int flags);
   // From now on the descriptor shows what can be done.
   void begin_showing(int fd, const SocketArea& area);

@@ -48,15 +48,18 @@ ssize_t broken(Socket& socket, int flags) {
 }  // namespace
 
 ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags) {
+  if ((flags & MSG_ERRQUEUE) != 0) return failed(EAGAIN);  // nobody asked for anything to be told there
   if (const int code = refusal(socket)) return failed(code);
+  if ((flags & MSG_OOB) != 0) return failed(EINVAL);  // there is no urgent byte
   SocketArea& area = program().area();
+  SocketArea::Reading reading{.skip = 0, .peeks = (flags & MSG_PEEK) != 0, .discards = (flags & MSG_TRUNC) != 0};
   Parts parts(given);
   ssize_t total = 0;
   while (!parts.done()) {
-    const auto got = area.receive(socket.handle, parts.next(), (flags & MSG_PEEK) != 0);
+    const auto got = area.receive(socket.handle, parts.next(), reading);
     if (got && *got > 0) {
       total += static_cast<ssize_t>(*got);
-      if ((flags & MSG_PEEK) != 0) break;
+      if (reading.peeks) reading.skip += *got;
       const bool all = *got < parts.next().size() && (flags & MSG_WAITALL) == 0;
       parts.advance(*got);
       if (all) break;
@@ -68,11 +71,12 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
     if (total > 0 && ((flags & MSG_WAITALL) == 0 || !waits)) return total;
     if (got || socket.reads_ended) return total;
     if (!waits) {  // an error is told once, then this is the end of the stream
-      const int code = take_error(socket, 0);
+      const int code = take_error(socket, socket.unconnected ? ENOTCONN : 0);
       return code != 0 ? failed(code) : 0;
     }
     if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (const int code = wait_for(socket, POLLIN, socket.receive_timeout); code != 0) return total > 0 ? total : failed(code);
+    if (reading.skip >= static_cast<std::uint64_t>(socket.receive_buffer)) return total;  // no more can come until some of it is read
+    if (const int code = wait_for(socket, POLLIN, socket.receive_timeout, reading.skip); code != 0) return total > 0 ? total : failed(code);
   }
   socket.hide_readable(fd, area);
   program().show_changed();
@@ -81,6 +85,7 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
 
 ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
   if (const int code = refusal(socket)) return failed(code);
+  if ((flags & MSG_OOB) != 0) return failed(EOPNOTSUPP);  // rather than a byte more among the others
   SocketArea& area = program().area();
   Parts parts(given);
   ssize_t total = 0;

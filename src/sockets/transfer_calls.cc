@@ -20,6 +20,12 @@ namespace {
 
 using Piece = std::array<std::byte, 65'536>;  // of what is copied by way of the stack; less than was asked for is an answer that callers expect
 
+constexpr std::size_t parts_max = 1024;  // UIO_MAXIOV
+
+// Of parts, which some calls count by a signed number.
+[[nodiscard]] bool too_many(int count) { return static_cast<unsigned>(count) > parts_max; }
+[[nodiscard]] bool too_many(const msghdr& message) { return message.msg_iovlen > parts_max; }
+
 std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{const_cast<void*>(bytes), length}}}; }
 
 // What the pipe takes is taken from the socket.
@@ -81,12 +87,14 @@ OFP_CALL ssize_t recvfrom(int fd, void* to, std::size_t length, int flags, socka
 
 OFP_CALL ssize_t readv(int fd, const iovec* parts, int count) {
   const Use socket = descriptors().find(fd);
-  return socket ? receive(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0) : kernel::readv(fd, parts, count);
+  if (!socket) return kernel::readv(fd, parts, count);
+  return too_many(count) ? failed(EINVAL) : receive(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
 }
 
 OFP_CALL ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::recvmsg(fd, message, flags);
+  if (too_many(*message)) return failed(EMSGSIZE);
   message->msg_namelen = 0;
   message->msg_controllen = 0;
   message->msg_flags = 0;
@@ -110,12 +118,14 @@ OFP_CALL ssize_t sendto(int fd, const void* from, std::size_t length, int flags,
 
 OFP_CALL ssize_t writev(int fd, const iovec* parts, int count) {
   const Use socket = descriptors().find(fd);
-  return socket ? offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0) : kernel::writev(fd, parts, count);
+  if (!socket) return kernel::writev(fd, parts, count);
+  return too_many(count) ? failed(EINVAL) : offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
 }
 
 OFP_CALL ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const Use socket = descriptors().find(fd);
-  return socket ? offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags) : kernel::sendmsg(fd, message, flags);
+  if (!socket) return kernel::sendmsg(fd, message, flags);
+  return too_many(*message) ? failed(EMSGSIZE) : offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
 }
 
 // Of a stream each message is what there is. The time limit is looked at between messages, as the kernel does.

@@ -86,7 +86,7 @@ class ProgramEnd final : public ScriptEnd {
   [[nodiscard]] std::uint64_t received() override {
     const std::uint64_t count = look().received;
     std::vector<std::byte> bytes(count);
-    if (count > 0 && area().receive(flow(), bytes, true).value_or(0) != count) return ~0ull;
+    if (count > 0 && area().receive(flow(), bytes, {.peeks = true}).value_or(0) != count) return ~0ull;
     return bytes == script_bytes(0, count) ? count : ~0ull;
   }
   [[nodiscard]] std::uint64_t acknowledged() override { return look().acknowledged; }

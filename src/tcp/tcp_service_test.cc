@@ -367,6 +367,47 @@ TEST_F(Processes, AConnectionEndsWithTheLastThatHoldsIt) {
   EXPECT_TRUE(server.area->look(far)->finished);
 }
 
+// Whoever waits for a connection that is not there yet has it reset, and nothing of it is left.
+TEST_F(Programs, StopWhatIsNotDecidedYet) {
+  near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+  EXPECT_TRUE(client.area->stop(near));
+  EXPECT_FALSE(client.area->stop(near));
+  EXPECT_EQ(client.area->known(near)->error, TcpError::reset);
+  EXPECT_EQ(client.area->send(near, text("late")).error().code, Error::peer_lost);
+  client.area->close(near);
+  connect();
+  EXPECT_FALSE(client.area->stop(near));
+  EXPECT_TRUE(client.area->look(near)->connected);
+}
+
+TEST_F(Processes, AListenerThatOneStopsListensForNobody) {
+  listener = server.area->listen(port, 4).value();
+  const auto child = child_of(server);
+  near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+  ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->readable; }, second_ns));
+  static_cast<void>(changed(*server.area));
+  EXPECT_TRUE(child->stop(listener));
+  EXPECT_EQ(changed(*server.area), std::vector{listener});
+  for (SocketArea* const each : {server.area.get(), child.get()}) {
+    EXPECT_EQ(each->accept(listener).error().code, Error::closed);
+    EXPECT_FALSE(each->stop(listener));
+  }
+  ASSERT_TRUE(world.run_until([&] { return client.area->look(near)->error == TcpError::reset; }, second_ns));
+  client.area->close(near);
+
+  // The port is free, whoever holds what was its listener still.
+  const auto before = listener;
+  listener = server.area->listen(port, 4).value();
+  ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->connected; }, second_ns));
+  near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+  ASSERT_TRUE(world.run_until([&] { return accept(); }, second_ns));
+  EXPECT_NE(listener, before);
+  for (SocketArea* const each : {server.area.get(), child.get()}) each->close(before);
+  EXPECT_TRUE(server.area->send(far, text("hello")));
+  EXPECT_EQ(hear(client, near, 5), "hello");
+  EXPECT_TRUE(world.ends[1].ended.empty());
+}
+
 TEST_F(Processes, OneThatDiesLetsGoOfWhatItHeldAndOfNothingElse) {
   connect();
   const auto shared = near;

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +19,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -65,6 +68,12 @@ static int connected(void) {
   return fd;
 }
 
+static void *sends_later(void *fd) {
+  usleep(50000);
+  send((int)(intptr_t)fd, "both", 4, MSG_NOSIGNAL);
+  return NULL;
+}
+
 static void receive_and_send(void) {
   const int fd = connected();
   struct sockaddr_in peer;
@@ -97,6 +106,97 @@ static void receive_and_send(void) {
   say_bytes("the rest", recv(fd, bytes, unknown(20), 0));
   say("close", close(fd));
   say("recv, closed", recv(fd, bytes, unknown(4), 0));
+}
+
+/* Flags that change what a call does, and parts that cannot be. */
+static void flags_and_parts(void) {
+  const int fd = connected();
+  say("recv MSG_OOB", recv(fd, bytes, unknown(4), MSG_OOB));
+  say("recv MSG_ERRQUEUE", recv(fd, bytes, unknown(4), MSG_ERRQUEUE));
+  say("send", send(fd, "0123456789abcdef", 16, MSG_NOSIGNAL));
+  comes(fd, 16);
+  say("recv MSG_TRUNC MSG_PEEK, to nowhere", recv(fd, NULL, unknown(4), MSG_TRUNC | MSG_PEEK));
+  say("recv MSG_TRUNC, to nowhere", recv(fd, NULL, unknown(4), MSG_TRUNC));
+  struct iovec parts[2] = {{bytes, 2}, {bytes + 2, 3}};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+  say_bytes("recvmsg MSG_PEEK", recvmsg(fd, &message, MSG_PEEK));
+  say_bytes("recvmsg MSG_TRUNC", recvmsg(fd, &message, MSG_TRUNC)); /* none of them is copied */
+  say("its flags", message.msg_flags);
+  say_bytes("recv MSG_TRUNC MSG_WAITALL", recv(fd, bytes, unknown(3), MSG_TRUNC | MSG_WAITALL));
+  say_bytes("the rest", recv(fd, bytes, unknown(20), 0));
+  static struct iovec many[1025];
+  for (int count = -1; count <= 1025; count += 1026) {
+    say("readv", readv(fd, many, count));
+    say("writev", writev(fd, many, count));
+    message = (struct msghdr){.msg_iov = many, .msg_iovlen = (size_t)count};
+    say("recvmsg", recvmsg(fd, &message, 0));
+    say("sendmsg", sendmsg(fd, &message, 0));
+  }
+  for (int i = 0; i < 1024; ++i) many[i] = (struct iovec){i < 4 ? "wxyz" + i : NULL, i < 4};
+  say("writev of as many as may be", writev(fd, many, 1024));
+  comes(fd, 4);
+  say_bytes("the rest", recv(fd, bytes, unknown(20), 0));
+  /* One half lies there, the other comes. */
+  say("send", send(fd, "half", 4, MSG_NOSIGNAL));
+  comes(fd, 4);
+  pthread_t later;
+  say("pthread_create", pthread_create(&later, NULL, sends_later, (void *)(intptr_t)fd));
+  say_bytes("recv MSG_PEEK MSG_WAITALL", recv(fd, bytes, unknown(8), MSG_PEEK | MSG_WAITALL));
+  pthread_join(later, NULL);
+  say_bytes("recv", recv(fd, bytes, unknown(8), 0));
+  const struct timeval short_time = {0, 50000};
+  say("setsockopt SO_RCVTIMEO", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &short_time, sizeof short_time));
+  say("send", send(fd, "two", 3, MSG_NOSIGNAL));
+  comes(fd, 3);
+  say_bytes("recv MSG_PEEK MSG_WAITALL, no more", recv(fd, bytes, unknown(8), MSG_PEEK | MSG_WAITALL));
+  say_bytes("recv MSG_WAITALL, no more", recv(fd, bytes, unknown(8), MSG_WAITALL));
+  close(fd);
+}
+
+/* What else there is to send, to wait and to name. */
+static void kin(void) {
+  const int made = connected();
+  say("dup2", dup2(made, 101));
+  say("dup2 to itself", dup2(101, 101));
+  say("dup2 of nothing", dup2(1000, 101));
+  close(made);
+  const int fd = 101;
+  struct sockaddr_in name = {0};
+  socklen_t length = sizeof name;
+  say("getsockname", getsockname(fd, (struct sockaddr *)&name, &length));
+  say("is a name", name.sin_family == AF_INET && name.sin_port != 0 && length == sizeof name);
+  length = 4;
+  say("getpeername, little room", getpeername(fd, (struct sockaddr *)&name, &length));
+  say("its length", length);
+  say("sendto", sendto(fd, "abc", 3, MSG_NOSIGNAL, NULL, 0));
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(fd, &set);
+  struct timeval long_time = {10, 0}, no_time = {0, 0};
+  say("select", select(fd + 1, &set, NULL, NULL, &long_time));
+  comes(fd, 3);
+  say_bytes("read", read(fd, bytes, unknown(8)));
+  say("select, nothing there", select(fd + 1, &set, NULL, NULL, &no_time));
+  const int epoll = epoll_create1(0);
+  struct epoll_event wanted = {.events = EPOLLIN | EPOLLOUT}, got = {0};
+  sigset_t none;
+  sigemptyset(&none);
+  say("EPOLL_CTL_ADD", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wanted));
+  say("EPOLL_CTL_ADD once more", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wanted));
+  say("epoll_pwait", epoll_pwait(epoll, &got, 1, 10000, &none));
+  say("its events", got.events);
+  say("EPOLL_CTL_DEL", epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL));
+  say("EPOLL_CTL_DEL once more", epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL));
+  close(epoll);
+  FILE *file = tmpfile();
+  fputs("of a file", file);
+  fflush(file);
+  off_t at = 3;
+  say("sendfile", sendfile(fd, fileno(file), &at, 6));
+  say("its offset", at);
+  say_bytes("recv MSG_WAITALL", recv(fd, bytes, unknown(6), MSG_WAITALL));
+  fclose(file);
+  close(fd);
 }
 
 static void options_and_flags(void) {
@@ -170,9 +270,110 @@ static void connects_later(void) {
   connect(fd, (struct sockaddr *)&echo, sizeof echo); /* the first tells that it is there, or that it was */
   say("connect once more", connect(fd, (struct sockaddr *)&echo, sizeof echo));
   close(fd);
-  const int refused = socket(AF_INET, SOCK_STREAM, 0);
-  say("connect, nobody there", connect(refused, (struct sockaddr *)&nobody, sizeof nobody));
-  close(refused);
+}
+
+static void says_error(int fd) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  say("getsockopt SO_ERROR", getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length));
+  printf("its value: %s\n", name_of(value));
+}
+
+/* Without waiting, to the end: what the call said, and that poll did. */
+static void tries(const char *what, int fd, const struct sockaddr_in *to) {
+  const int begun = connect(fd, (struct sockaddr *)to, sizeof *to);
+  printf("%s: %s\n", what, begun == 0 || errno == EINPROGRESS ? "begun" : name_of(errno));
+  printf("poll: %s\n", waits(fd, POLLOUT) & POLLOUT ? "writable" : "not writable");
+}
+
+static void echoes(int fd) {
+  say("send", send(fd, "again", 5, MSG_NOSIGNAL));
+  say_bytes("recv", recv(fd, bytes, unknown(5), MSG_WAITALL));
+}
+
+/* A socket whose connection failed may try again. */
+static void connects_again(void) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;
+  say("setsockopt SO_KEEPALIVE", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+  for (int i = 0; i < 2; ++i) say("connect, nobody there", connect(fd, (struct sockaddr *)&nobody, sizeof nobody));
+  says_error(fd);
+  say("recv", recv(fd, bytes, unknown(4), MSG_DONTWAIT));
+  say("send", send(fd, "x", 1, MSG_NOSIGNAL));
+  const int copy = dup(fd);
+  say("connect, somebody there", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  say("connect once more", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  int value = -1;
+  socklen_t length = sizeof value;
+  say("getsockopt SO_KEEPALIVE", getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &length));
+  say("its value", value);
+  say("close", close(fd));
+  echoes(copy);
+  close(copy);
+  fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  tries("connect, nobody there", fd, &nobody);
+  const int set = epoll_create1(0);
+  struct epoll_event wanted = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP}, got = {0};
+  say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
+  say("epoll_wait", epoll_wait(set, &got, 1, 10000));
+  say("its events", got.events);
+  say("the error, told by connect", connect(fd, (struct sockaddr *)&nobody, sizeof nobody));
+  say("epoll_wait", epoll_wait(set, &got, 1, 10000));
+  say("its events", got.events);
+  tries("connect, nobody there", fd, &nobody);
+  says_error(fd);
+  say("connect, the error was told", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  tries("connect, somebody there", fd, &echo);
+  says_error(fd);
+  say("epoll_wait", epoll_wait(set, &got, 1, 10000));
+  say("its events", got.events);
+  close(fd);
+  fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  struct sockaddr_in hole = echo;
+  hole.sin_addr.s_addr = htonl((ntohl(echo.sin_addr.s_addr) & ~0xffu) | 77);
+  say("connect to no machine", connect(fd, (struct sockaddr *)&hole, sizeof hole));
+  say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
+  say("epoll_wait", epoll_wait(set, &got, 1, 0));
+  say("shutdown, connecting", shutdown(fd, SHUT_WR));
+  say("epoll_wait", epoll_wait(set, &got, 1, 10000));
+  say("its events", got.events);
+  says_error(fd);
+  tries("connect, somebody there", fd, &echo);
+  says_error(fd);
+  close(fd);
+  close(set);
+}
+
+/* Its error. */
+static void *accepts(void *fd) { return (void *)(intptr_t)(accept((int)(intptr_t)fd, NULL, NULL) < 0 ? errno : 0); }
+
+/* Who waits at a listener that is shut down learns it, and it may listen again. */
+static void stops_listening(int fd) {
+  pthread_t waiting;
+  void *error = NULL;
+  say("pthread_create", pthread_create(&waiting, NULL, accepts, (void *)(intptr_t)fd));
+  usleep(50000);
+  say("shutdown SHUT_WR", shutdown(fd, SHUT_WR));
+  say("shutdown SHUT_RD", shutdown(fd, SHUT_RD));
+  pthread_join(waiting, &error);
+  printf("accept that waits: %s\n", name_of((int)(intptr_t)error));
+  const int set = epoll_create1(0);
+  struct epoll_event wanted = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP}, got = {0};
+  say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
+  say("epoll_wait", epoll_wait(set, &got, 1, 10000));
+  say("its events", got.events);
+  say("poll", (waits(fd, POLLIN | POLLOUT) & (POLLOUT | POLLHUP))); /* docs/sockets.md has what else may be said */
+  close(set);
+  say("accept", accept(fd, NULL, NULL));
+  int value = -1;
+  struct sockaddr_in name;
+  socklen_t length = sizeof value;
+  say("getsockopt SO_ACCEPTCONN", getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length));
+  say("its value", value);
+  length = sizeof name;
+  say("getsockname", getsockname(fd, (struct sockaddr *)&name, &length));
+  say("its port", ntohs(name.sin_port));
+  say("listen again", listen(fd, 8));
 }
 
 static void listens(uint16_t port) {
@@ -185,6 +386,8 @@ static void listens(uint16_t port) {
   say("getsockopt SO_REUSEPORT", getsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &value, &length));
   say("its value", value);
   say("bind", bind(fd, (struct sockaddr *)&at, sizeof at));
+  const struct timeval timeout = {20, 0};
+  say("setsockopt SO_RCVTIMEO", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout));
   say("listen", listen(fd, 8));
   const int first = epoll_create1(0), second = epoll_create1(0);
   struct epoll_event wanted = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.fd = fd}, got = {0};
@@ -196,16 +399,30 @@ static void listens(uint16_t port) {
   const int third = epoll_create1(0);
   wanted.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT;
   say("EPOLL_CTL_ADD EPOLLEXCLUSIVE and EPOLLONESHOT", epoll_ctl(third, EPOLL_CTL_ADD, fd, &wanted));
+  stops_listening(fd);
   printf("listening\n");
   fflush(stdout);
   say("epoll_wait", epoll_wait(first, &got, 1, 10000));
   say("its events", got.events);
+  say("accept4, unknown flags", accept4(fd, NULL, NULL, 0x100));
+  struct rlimit limit;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const struct rlimit none_left = {3, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none_left);
+  say("accept4, no descriptor left", accept4(fd, NULL, NULL, 0));
+  setrlimit(RLIMIT_NOFILE, &limit);
   const int flow = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   say("accept4", flow >= 0);
   say("O_NONBLOCK", (fcntl(flow, F_GETFL) & O_NONBLOCK) != 0);
   say("FD_CLOEXEC", fcntl(flow, F_GETFD));
+  struct timeval inherited = {0};
+  length = sizeof inherited;
+  say("getsockopt SO_RCVTIMEO", getsockopt(flow, SOL_SOCKET, SO_RCVTIMEO, &inherited, &length));
+  say("its value", inherited.tv_sec);
   comes(flow, 5);
   say_bytes("read", read(flow, bytes, unknown(5)));
+  say("shutdown SHUT_RDWR, a listener", shutdown(fd, SHUT_RDWR));
+  say("shutdown, no listener any more", shutdown(fd, SHUT_RDWR));
 }
 
 int main(int argc, char **argv) {
@@ -213,9 +430,12 @@ int main(int argc, char **argv) {
   echo = nobody = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2])), .sin_addr.s_addr = inet_addr(argv[1])};
   nobody.sin_port = htons((uint16_t)atoi(argv[3]));
   receive_and_send();
+  flags_and_parts();
+  kin();
   options_and_flags();
   ends();
   connects_later();
+  connects_again();
   listens((uint16_t)atoi(argv[4]));
   return 0;
 }

@@ -2,6 +2,7 @@
 // dies or writes rubbish costs nobody else anything. OFFPATH_SIM_SEED=K runs one again.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 
 #include "seeds.h"
@@ -218,6 +219,40 @@ TEST(TcpCores, HaveHandlesOfTheirOwnSoQuotasHold) {
     EXPECT_EQ(world.sides[1]->ended.empty(), !another);
     for (const auto& core : world.sides[1]->all) EXPECT_EQ(core->service.has(program.number), !another);
   }
+}
+
+// A listener that lacks seats on a core without handles costs nothing until there are some: nobody looks through all cells for it.
+TEST(TcpCores, WhoLacksSeatsWhereThereIsNoHandleIsNotLookedFor) {
+  CoreWorld world({}, {1, 2});
+  constexpr std::uint32_t flows = 4096;
+  TestProgram& program = world.add(1, {flows, 4096, 4096});
+  SocketArea& area = *program.area;
+  const auto listener = area.listen(port, 64);
+  ASSERT_TRUE(world.run_until([&] { return area.look(*listener)->connected; }, second_ns));
+  const auto quickest = [&] {
+    auto best = std::chrono::nanoseconds::max();
+    for (int i = 0; i < 200; ++i) {
+      const auto before = std::chrono::steady_clock::now();
+      static_cast<void>(area.take_in());
+      best = std::min(best, std::chrono::nanoseconds(std::chrono::steady_clock::now() - before));
+    }
+    return best;
+  };
+  const auto before = quickest();
+  // All handles of one core are taken, and then a seat is used up.
+  std::vector<SocketArea::Handle> taken;
+  for (std::uint16_t local = 1; taken.size() < flows; ++local) {
+    if (wire::core_of_flow(TestNetwork::address(1).value, local, TestNetwork::address(0).value, 80, 2) != 1) continue;
+    const auto handle = area.connect({TestNetwork::address(0).value, 80}, local);
+    if (!handle && handle.error().code == Error::no_space) break;
+    if (handle) taken.push_back(*handle);
+    else world.run(millisecond_ns);
+  }
+  const auto more = area.listen(port + 1, 64);
+  ASSERT_TRUE(more);
+  world.run(second_ns);
+  static_cast<void>(area.take_in());
+  EXPECT_LT(quickest(), 20 * before + std::chrono::microseconds(1));  // 4096 cells are some hundred times that
 }
 
 TEST(TcpCores, TakeConnectionsFromAPortOfTheProgramsByItsNumbers) {
