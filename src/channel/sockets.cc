@@ -116,6 +116,10 @@ void Sockets::join(Newcomer newcomer) noexcept {
   area_->become(newcomer.process);
 }
 
+void Sockets::renumber(int (*move)(int)) noexcept {
+  for (Fd* each : {&wake_, &notices_}) *each = Fd(move(each->release()));
+}
+
 Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer, const SocketOptions& options) {
   if (newcomer.process >= wire::tcp_processes_max) return fail(Error::invalid, "process {} of {}", newcomer.process, wire::tcp_processes_max);
   std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));

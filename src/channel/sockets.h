@@ -38,6 +38,8 @@ class Sockets {
   // `memory`: a descriptor of the area, see memory_fd().
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> inherit(int memory, Newcomer newcomer, const SocketOptions& options);
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }
+  // The two sockets are at other numbers from now on: `move` says where. Before anybody waits for them.
+  void renumber(int (*move)(int)) noexcept;
 
   ~Sockets();
   Sockets(const Sockets&) = delete;

@@ -27,8 +27,9 @@ OwnDescriptors& own_descriptors() noexcept { return own; }
 int move_up(int fd) noexcept {
   rlimit limit{};
   const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
+  if (fd >= from) return fd;
   const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
-  kernel::close(fd);
+  if (moved >= 0) kernel::close(fd);
   return moved;
 }
 

@@ -9,6 +9,7 @@
 
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
+#include "sockets/own_descriptors.h"
 
 namespace offpath::sockets {
 
@@ -71,6 +72,8 @@ EpollSets& epoll_sets() noexcept {
   return *only;
 }
 
+EpollSets::Set::~Set() { own_descriptors().remove(wake.get()); }
+
 // ---- descriptors
 
 std::uint8_t EpollSets::mark(int fd) const noexcept { return static_cast<unsigned>(fd) < Descriptors::numbers ? marks_[fd].load(std::memory_order_acquire) : 0; }
@@ -116,7 +119,9 @@ std::shared_ptr<EpollSets::Set> EpollSets::find(int epoll) {
 }
 
 bool EpollSets::watch_wakes(int epoll, Set& set) {
-  set.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  own_descriptors().remove(set.wake.get());
+  set.wake = Fd(out_of_the_way(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  own_descriptors().add(set.wake.get());
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = const_cast<char*>(&agent_wakes);

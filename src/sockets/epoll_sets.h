@@ -65,6 +65,9 @@ class EpollSets {
   };
   struct Set {
     explicit Set(int fd_) noexcept : fd(fd_) {}
+    Set(const Set&) = delete;
+    Set& operator=(const Set&) = delete;
+    ~Set();
     int fd;  // one of its descriptors
     std::vector<std::unique_ptr<Watch>> watches{};
     std::deque<Watch*> queue{};

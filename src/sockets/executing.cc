@@ -4,9 +4,8 @@
 //   memory,wake,notices,process;handle,signal;…      descriptors, but for the numbers of the process and of each socket
 //
 // Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own here, and so is one of
-// posix_spawn(), which is both within the C library: there, what is to be done with descriptors in between is known to nobody, so if there
-// is anything the child is told of all sockets, and drops those that it does not find.
-#include <dirent.h>
+// posix_spawn(), which is both within the C library: it is told of the sockets that are left, or that it will have elsewhere
+// (spawn_actions.h), and drops those that it does not find.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -18,14 +17,16 @@
 #include <charconv>
 #include <cstdarg>
 #include <cstdlib>
-#include <cstring>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
-#include "sockets/own_descriptors.h"
+#include "sockets/open_descriptors.h"
+#include "sockets/spawn_actions.h"
 #include "sockets/streams.h"
 
 namespace offpath::sockets {
@@ -33,19 +34,6 @@ namespace offpath::sockets {
 namespace {
 
 constexpr std::string_view variable = "OFFPATH_SOCKETS_INHERITED=", preload = "LD_PRELOAD=", library = "liboffpath_sockets";
-
-template <class Take>
-void each_descriptor(const Take& take) {
-  DIR* const folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return;
-  const int own = ::dirfd(folder);
-  while (const dirent* entry = ::readdir(folder)) {
-    int fd = -1;
-    const auto [end, error] = std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), fd);
-    if (error == std::errc() && *end == 0 && fd != own && !own_descriptors().has(fd)) take(fd);
-  }
-  ::closedir(folder);
-}
 
 [[nodiscard]] std::uint64_t inode_of(int fd) {
   struct stat status{};
@@ -60,12 +48,23 @@ void keep_over_exec(int fd, bool keep) { kernel::fcntl(fd, F_SETFD, keep ? 0 : F
   return false;
 }
 
-// Sockets of which a descriptor is not closed by exec(), or all of them, each once.
-void find_sockets_left(std::vector<SocketArea::Handle>& left, bool all) {
+// This library's own stay with this process, whatever a posix_spawn() of another thread was about to keep when a child of vfork() began.
+void keep_none_over_exec() {
+  static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
+  const OwnDescriptors& own = own_descriptors();
+  for (unsigned first = own.next(0), last; first < OwnDescriptors::numbers; first = own.next(last + 1)) {
+    last = first;
+    while (own.has(static_cast<int>(last + 1))) ++last;
+    static_cast<void>(call(first, last, CLOSE_RANGE_CLOEXEC));
+  }
+}
+
+// Sockets of which a descriptor is not closed by exec(), or is among `copied`, each once.
+void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const int> copied) {
   left.clear();
   each_descriptor([&](int fd) {
     const int flags = kernel::fcntl(fd, F_GETFD);
-    const std::uint64_t inode = flags >= 0 && (all || (flags & FD_CLOEXEC) == 0) ? inode_of(fd) : 0;
+    const std::uint64_t inode = flags >= 0 && ((flags & FD_CLOEXEC) == 0 || std::ranges::find(copied, fd) != copied.end()) ? inode_of(fd) : 0;
     for (SocketArea::Handle handle = 0; inode != 0 && handle < program().options().flows; ++handle)
       if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 && std::ranges::find(left, handle) == left.end())
         left.push_back(handle);
@@ -80,14 +79,14 @@ struct Prepared {
 };
 thread_local Prepared prepared;
 
-// What is kept over exec(), and is not if that fails.
+// What is kept over exec(), and is not if that fails, or once a child has it. `copied`: descriptors that the child has elsewhere, too.
 class HandedOver {
  public:
-  enum class To { this_process, child, child_with_others };  // a child whose descriptors are others than this process's
-  HandedOver(channel::Sockets& connections, To to) : handles_(prepared.handles), process_(connections.area().process()) {
-    find_sockets_left(handles_, to == To::child_with_others);
+  enum class To { this_process, child };
+  HandedOver(channel::Sockets& connections, To to, std::span<const int> copied) : handles_(prepared.handles), process_(connections.area().process()) {
+    find_sockets_left(handles_, copied);
     if (handles_.size() > told_max) handles_.clear();
-    descriptors_ = {connections.memory_fd(), connections.wake_fd(), connections.notice_fd()};
+    descriptors_ = {program().memory_fd(), connections.wake_fd(), connections.notice_fd()};
     if (!handles_.empty() && to != To::this_process) make_process(connections);
     keep(true);
   }
@@ -95,7 +94,10 @@ class HandedOver {
     const int before = errno;
     keep(false);
     if (is_new_ && !handles_.empty())
-      for (const int fd : {descriptors_[1], descriptors_[2]}) kernel::close(fd);
+      for (const int fd : {descriptors_[1], descriptors_[2]}) {
+        if (!program().vforked()) own_descriptors().remove(fd);
+        kernel::close(fd);
+      }
     errno = before;
   }
   HandedOver(const HandedOver&) = delete;
@@ -125,8 +127,10 @@ class HandedOver {
     }
     is_new_ = true;
     process_ = made->process;
-    descriptors_[1] = made->wake.release();
-    descriptors_[2] = made->notices.release();
+    descriptors_[1] = out_of_the_way(made->wake.release());
+    descriptors_[2] = out_of_the_way(made->notices.release());
+    if (program().vforked()) return;
+    for (const int fd : {descriptors_[1], descriptors_[2]}) own_descriptors().add(fd);
   }
   void keep(bool kept) {
     if (handles_.empty()) return;
@@ -143,22 +147,28 @@ class HandedOver {
 };
 
 template <class Execute>
-int with_connections(char* const* environment, HandedOver::To to, const Execute& execute) {
+int with_connections(char* const* environment, HandedOver::To to, std::span<const int> copied, const Execute& execute) {
   channel::Sockets* const connections = program().to_hand_over();
-  if (connections == nullptr || !preloads(environment)) return execute(environment);
-  HandedOver over(*connections, to);
+  if (connections == nullptr) return execute(environment);
+  // What exec() keeps is said at descriptors that all threads share; a child of vfork() has descriptors of its own.
+  std::unique_lock alone(program().executing(), std::defer_lock);
+  if (program().vforked()) keep_none_over_exec();
+  else alone.lock();
+  if (!preloads(environment)) return execute(environment);
+  HandedOver over(*connections, to, copied);
   return execute(over.environment(environment));
 }
 
 template <class Execute>
 int with_connections(char* const* environment, const Execute& execute) {
-  return with_connections(environment, program().vforked() ? HandedOver::To::child : HandedOver::To::this_process, execute);
+  return with_connections(environment, program().vforked() ? HandedOver::To::child : HandedOver::To::this_process, {}, execute);
 }
 
 using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*);
 
-HandedOver::To spawned(const posix_spawn_file_actions_t* actions) noexcept {
-  return actions != nullptr && actions->__used > 0 ? HandedOver::To::child_with_others : HandedOver::To::child;
+template <class Execute>
+int spawned(char* const* environment, const posix_spawn_file_actions_t* actions, const Execute& execute) {
+  return with_connections(environment, HandedOver::To::child, spawn_actions().copied(actions), execute);
 }
 
 // ---- the other side
@@ -250,13 +260,13 @@ OFP_CALL int fexecve(int fd, char* const* words, char* const* environment) noexc
 OFP_CALL int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                          char* const* words, char* const* environment) {
   static auto* const call = kernel::next<Spawn>("posix_spawn");
-  return with_connections(environment, spawned(actions), [&](char* const* told) { return call(child, path, actions, attributes, words, told); });
+  return spawned(environment, actions, [&](char* const* told) { return call(child, path, actions, attributes, words, told); });
 }
 
 OFP_CALL int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                           char* const* words, char* const* environment) {
   static auto* const call = kernel::next<Spawn>("posix_spawnp");
-  return with_connections(environment, spawned(actions), [&](char* const* told) { return call(child, name, actions, attributes, words, told); });
+  return spawned(environment, actions, [&](char* const* told) { return call(child, name, actions, attributes, words, told); });
 }
 
 OFP_CALL int execl(const char* path, const char* first, ...) noexcept {

@@ -8,11 +8,14 @@
 #include "sockets/epoll_sets.h"
 #include "sockets/own_descriptors.h"
 #include "sockets/program.h"
+#include "sockets/spawn_actions.h"
 
 namespace offpath::sockets {
 
 // In the order in which calls take them.
 void Program::before_fork() {
+  executing_.lock();
+  spawn_actions().before_fork();
   forking_.lock();
   opening_.lock();
   sleeping_.lock();
@@ -29,6 +32,8 @@ void Program::in_parent() noexcept {
   sleeping_.unlock();
   opening_.unlock();
   forking_.unlock();
+  spawn_actions().after_fork();
+  executing_.unlock();
 }  // if there is no child, the agent finds the newcomer's sockets closed, as it would a child's that has ended
 
 void Program::in_child() noexcept {
@@ -40,6 +45,8 @@ void Program::in_child() noexcept {
   sleeping_.unlock();
   opening_.unlock();
   forking_.unlock();
+  spawn_actions().after_fork();
+  executing_.unlock();
   if (area_.load() == nullptr || left_out()) return;
   if (!newcomer) {
     left_out_ = true;
@@ -47,6 +54,7 @@ void Program::in_child() noexcept {
   }
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), changes_.get()}) own_descriptors().remove(fd);
   connections_->join(std::move(*newcomer));
+  connections_->renumber(out_of_the_way);
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd()}) own_descriptors().add(fd);
   int listeners = 0;
   for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) {

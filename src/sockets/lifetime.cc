@@ -29,6 +29,11 @@ int also_at(int made, int fd) {
   return made;
 }
 
+// A number that this library has is made free for what the program has open.
+[[nodiscard]] bool may_be_put(int fd, int to) {
+  return fd == to || !own_descriptors().has(to) || kernel::fcntl(fd, F_GETFD) < 0 || program().make_way(to);
+}
+
 void forget(unsigned from, unsigned to) {
   for (unsigned fd = from; fd <= std::min<unsigned>(to, Descriptors::numbers - 1); ++fd) {
     static_cast<void>(descriptors().remove(static_cast<int>(fd)));
@@ -94,9 +99,9 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
 
 OFP_CALL int dup(int fd) noexcept { return also_at(kernel::dup(fd), fd); }
 
-OFP_CALL int dup2(int fd, int to) noexcept { return also_at(kernel::dup2(fd, to), fd); }
+OFP_CALL int dup2(int fd, int to) noexcept { return may_be_put(fd, to) ? also_at(kernel::dup2(fd, to), fd) : failed(EBUSY); }
 
-OFP_CALL int dup3(int fd, int to, int flags) noexcept { return also_at(kernel::dup3(fd, to, flags), fd); }
+OFP_CALL int dup3(int fd, int to, int flags) noexcept { return may_be_put(fd, to) ? also_at(kernel::dup3(fd, to, flags), fd) : failed(EBUSY); }
 
 OFP_CALL int fcntl(int fd, int command, ...) {
   va_list arguments;

@@ -34,7 +34,13 @@ class OwnDescriptors {
 
 [[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
 
-// The same at a number out of the way of programs that count on small ones: the upper half of what there may be. -1: none is free.
+// The same at a number out of the way of programs that count on small ones, and put what they like there: in the upper half of what there
+// may be. It closes with exec(). -1: no number is free there, and `fd` is as it was.
 [[nodiscard]] int move_up(int fd) noexcept;
+// Where it is, if there is no room.
+[[nodiscard]] inline int out_of_the_way(int fd) noexcept {
+  const int moved = move_up(fd);
+  return moved < 0 ? fd : moved;
+}
 
 }  // namespace offpath::sockets

@@ -1,5 +1,6 @@
 #include "sockets/program.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -87,13 +88,15 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   connections_ = std::move(connections);
   sockets_ = std::launder(reinterpret_cast<Socket*>(connections_->area().kept().data()));
   own_ = std::make_unique<OwnPart[]>(options().flows);
-  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), connections_->memory_fd()}) own_descriptors().add(fd);
+  connections_->renumber(out_of_the_way);
+  memory_fd_ = out_of_the_way(kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel has its own, and no use for it
+  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), memory_fd_}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
   start_listening();
 }
 
 void Program::start_listening() {
-  changes_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  changes_ = Fd(out_of_the_way(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   own_descriptors().add(changes_.get());
   sigset_t all, before;  // signals are for the program's own threads
   sigfillset(&all);
@@ -226,6 +229,14 @@ void Program::end(Socket& socket) {
   if (left_out()) return;
   if (socket.resets) area().abort(socket.handle);
   else area().close(socket.handle);
+}
+
+bool Program::make_way(int number) {
+  if (!own_descriptors().has(number)) return true;
+  if (vforked() || area_.load() == nullptr) return false;
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    if (own_[handle].signal == number) return sockets_[handle].make_way(number);
+  return false;
 }
 
 Result<SocketArea::Look> Program::look(SocketArea::Handle handle) {

@@ -7,7 +7,7 @@
 //
 // Several processes. A forked child is one more process of the same area: what it needs is made before the fork, so that nothing ends
 // that it inherits, and it has a waiting thread of its own. A program that takes the place of one by exec() goes on with those sockets
-// that it finds among its descriptors (handed_over.h). A child that could not join may close what it inherited; anything else fails with
+// that it finds among its descriptors (executing.cc). A child that could not join may close what it inherited; anything else fails with
 // EOPNOTSUPP, and sockets of its own are the kernel's. A child of vfork() lives in its parent's memory, and changes nothing there.
 #pragma once
 
@@ -79,6 +79,11 @@ class Program {
   void take_up(SocketArea::Handle handle, int signal, std::span<const int> descriptors);
   void drop_what_was_not_taken_up();
   [[nodiscard]] channel::SocketOptions options() const noexcept;
+  [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }  // of the area
+  // While exec() keeps descriptors: one thread at a time, and no fork.
+  [[nodiscard]] std::mutex& executing() noexcept { return executing_; }
+  // The program is about to put a descriptor of its own at this number. False: this library needs it.
+  [[nodiscard]] bool make_way(int number);
 
   // From now on what the agent tells about it is taken in even while nobody calls.
   void listen_for(Socket& socket);
@@ -110,11 +115,13 @@ class Program {
   Policy policy_;
   std::atomic<bool> left_out_ = false;
   std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
+  std::mutex executing_;
   std::mutex forking_;
   pid_t pid_;
   std::mutex opening_;
   bool tried_ = false;
   std::unique_ptr<channel::Sockets> connections_;
+  int memory_fd_ = -1;
   std::atomic<SocketArea*> area_ = nullptr;
   std::atomic<bool> lost_ = false;
   Socket* sockets_ = nullptr;  // by handle, of all processes

@@ -1,6 +1,7 @@
 #include "sockets/socket.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -27,7 +28,7 @@ std::optional<Ends> Ends::make(int flags) {
   kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer), static_cast<socklen_t>(sizeof buffer));
   const int own = move_up(ends[1]);
   if (own < 0) {
-    kernel::close(ends[0]);
+    for (const int fd : ends) kernel::close(fd);
     errno = EMFILE;
     return std::nullopt;
   }
@@ -50,6 +51,20 @@ int Socket::take(Ends ends) {
   struct stat status{};
   inode = ::fstat(ends.programs_, &status) == 0 ? status.st_ino : 0;
   return std::exchange(ends.programs_, -1);
+}
+
+bool Socket::make_way(int number) {
+  const std::lock_guard lock(showing_);
+  OwnPart& mine = own();
+  if (mine.signal != number) return false;
+  rlimit limit{};
+  const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(limit.rlim_cur / 2) : 0;
+  const int moved = kernel::fcntl(number, F_DUPFD_CLOEXEC, from);
+  if (moved < 0) return false;
+  own_descriptors().add(moved);
+  own_descriptors().remove(number);
+  mine.signal = moved;
+  return true;
 }
 
 int Socket::take_place(int fd, int flags) {

@@ -93,6 +93,8 @@ struct Socket : Settings {
   void hide_readable(int fd, const SocketArea& area);
   void hide_writable(int fd, const SocketArea& area);
   void end_signal();  // of this process
+  // The program wants this number for itself. False: it is not the one of the other end, or there is no other.
+  [[nodiscard]] bool make_way(int number);
 
  private:
   void show_locked(const SocketArea::Look& look);

@@ -1,5 +1,5 @@
 /* Socket calls that programs use, one after another, each with what came of it. The same program is run over offloaded sockets and over the
- * kernel's, and says the same.
+ * kernel's, and says the same. docs/sockets.md lists the calls.
  *
  *   socket_calls ADDRESS PORT REFUSED OWN    an echo server is at ADDRESS:PORT, nobody at REFUSED; somebody connects to port OWN once
  *                                            "listening" was said, and sends "hello"

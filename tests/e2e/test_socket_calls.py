@@ -1,4 +1,4 @@
-"""Every call of docs/sockets.md does over the agent what it does in the kernel: one program, run over each."""
+"""The calls that docs/sockets.md lists do over the agent what they do in the kernel: one program, run over each."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("there is no C compiler")
     built = tmp_path_factory.mktemp("calls") / "socket_calls"
-    words = ["-std=gnu11", "-O2", "-D_FORTIFY_SOURCE=2", "-pthread", "-Wall", "-Wextra", "-Werror", str(PROGRAM), "-o", str(built)]
-    subprocess.run([compiler, *words], check=True)
+    words = ["-std=gnu11", "-O2", "-D_FORTIFY_SOURCE=2", "-pthread", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([compiler, *words, str(PROGRAM), "-o", str(built)], check=True)
     symbols = subprocess.run(["nm", "-D", built], capture_output=True, text=True, check=True).stdout
     assert all(f"__{name}_chk" in symbols for name in ("recv", "read", "recvfrom", "poll", "ppoll"))
     return built

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 
 @contextmanager
-def serving(tmp_path: Path, pair: NetworkPair, program: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program of Python whose sockets are offloaded, once it has said that it listens; its processes end with it."""
-    server = subprocess.Popen(pair.near_command(sys.executable, "-c", program, *words),
+def serving_command(tmp_path: Path, pair: NetworkPair, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose sockets are offloaded, once it has said that it listens; its processes end with it."""
+    server = subprocess.Popen(pair.near_command(*command),
                               env=sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS),
                               stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
     try:
@@ -30,8 +30,16 @@ def serving(tmp_path: Path, pair: NetworkPair, program: str, *words: str) -> Ite
         assert server.stdout.readline() == b"listening\n"
         yield server
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all of them have ended
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+@contextmanager
+def serving(tmp_path: Path, pair: NetworkPair, program: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The same for a program of Python."""
+    with serving_command(tmp_path, pair, sys.executable, "-c", program, *words) as server:
+        yield server
 
 
 class Peer:
@@ -249,6 +257,160 @@ def test_a_handler_is_executed_with_the_connection(
             assert peer.echoes(number, f"again-{number}")
             assert peer.ask("finish", number) == "done"
             assert peer.ask("line", number) == "the end"
+
+
+# Threads that each accept a connection and spawn programs with it, one after another.
+SPAWNS = r"""
+#define _GNU_SOURCE
+#include <netinet/in.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+static int listener, count;
+static char **words;
+static void *serve(void *unused) {
+  (void)unused;
+  const int fd = accept4(listener, 0, 0, SOCK_CLOEXEC);
+  for (int i = 0; i < count; ++i) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (int to = 0; to < 2; ++to) posix_spawn_file_actions_adddup2(&actions, fd, to);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    pid_t child = 0;
+    if (posix_spawnp(&child, words[0], &actions, 0, words, environ) != 0) exit(1);
+    posix_spawn_file_actions_destroy(&actions);
+    if (waitpid(child, 0, 0) != child) exit(1);
+  }
+  close(fd);
+  return 0;
+}
+int main(int argc, char **argv) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
+  const int threads = argc > 4 ? atoi(argv[2]) : 0;
+  count = atoi(argv[3]);
+  words = argv + 4;
+  listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 4) != 0) return 1;
+  puts("listening");
+  fflush(stdout);
+  pthread_t all[8];
+  for (int i = 0; i < threads; ++i) pthread_create(&all[i], 0, serve, 0);
+  for (int i = 0; i < threads; ++i) pthread_join(all[i], 0);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def spawns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("spawns")
+    (folder / "spawns.c").write_text(SPAWNS)
+    subprocess.run([compiler, "-pthread", "-o", str(folder / "spawns"), str(folder / "spawns.c")], check=True)
+    return folder / "spawns"
+
+
+def test_a_child_that_closes_all_it_does_not_know_has_its_connection(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, spawns: Path
+) -> None:
+    with serving_command(tmp_path, pair, str(spawns), "7209", "1", "1", "cat"):
+        assert peer.ask("connect", AGENT_ADDRESS, 7209) == "done"
+        for text in ("one", "two"):
+            assert peer.echoes(0, text)
+        assert peer.ask("finish", 0) == "done"
+        assert peer.ask("line", 0) == "the end"
+
+
+def test_threads_that_spawn_at_once_each_hand_their_connection_on(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, spawns: Path
+) -> None:
+    threads, lines = 4, 60
+    with serving_command(tmp_path, pair, str(spawns), "7211", str(threads), str(lines), "echo", "a-line"):
+        for _ in range(threads):
+            assert peer.ask("connect", AGENT_ADDRESS, 7211) == "done"
+        for number in range(threads):
+            assert [peer.ask("line", number) for _ in range(lines)] == ["a-line"] * lines
+            assert peer.ask("line", number) == "the end"
+
+
+# A child that has one connection, and not this library, outlives what its parent closes.
+SPAWNS_A_STRANGER = """
+import os, socket, sys
+listener = socket.create_server(("0.0.0.0", 7212))
+print("listening", flush=True)
+first, second = listener.accept()[0], listener.accept()[0]
+env = dict(os.environ, LD_PRELOAD="/nowhere/liboffpath_sockets.so")
+actions = [(os.POSIX_SPAWN_DUP2, first.fileno(), 0)]
+child = os.posix_spawnp("sleep", ["sleep", "1000"], env, file_actions=actions)
+first.close()
+second.close()
+os.waitpid(child, 0)
+"""
+
+
+def test_what_closes_with_exec_ends_though_a_child_of_posix_spawn_lives(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer
+) -> None:
+    with serving(tmp_path, pair, SPAWNS_A_STRANGER):
+        for _ in range(2):
+            assert peer.ask("connect", AGENT_ADDRESS, 7212) == "done"
+        assert peer.ask("line", 1) == "the end"
+        assert connections_of(tmp_path).count(b"ESTABLISHED") == 1  # the one that the child has
+
+
+# Puts a file at every number that it does not use itself: low ones, and those where this library keeps its own.
+EVERY_NUMBER = """
+import os, resource, socket, subprocess, sys
+listener = socket.create_server(("0.0.0.0", 7213))
+print("listening", flush=True)
+made = [listener.accept()[0]]
+null = os.open(os.devnull, os.O_RDWR)
+used = {0, 1, 2, null, listener.fileno(), made[0].fileno()}
+middle = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+placed = []
+for number in [*range(3, 64), *range(middle, middle + 64)]:
+    if number in used:
+        continue
+    try:
+        placed.append(os.dup2(null, number, inheritable=False))
+    except OSError:  # one of the few that it cannot give up
+        assert number >= middle
+assert {*range(3, 64)} - used <= {*placed}
+assert len([number for number in placed if number >= middle]) > 50
+made.append(listener.accept()[0])
+for connection in made:
+    connection.sendall(b"%d\\n" % all(os.path.sameopenfile(null, number) for number in placed))
+child = subprocess.Popen(["cat"], stdin=made[0], stdout=made[0])
+if os.fork() == 0:
+    made[0].close()
+    while data := made[1].recv(1000):
+        made[1].sendall(data)
+    os._exit(0)
+for connection in made:
+    connection.close()
+os.wait(), os.wait()
+"""
+
+
+def test_a_program_puts_what_it_likes_at_any_number(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer
+) -> None:
+    with serving(tmp_path, pair, EVERY_NUMBER) as server:
+        for _ in range(2):
+            assert peer.ask("connect", AGENT_ADDRESS, 7213) == "done"
+        for number in range(2):
+            assert peer.ask("line", number) == "1"
+            for text in ("one", "two"):
+                assert peer.echoes(number, text)
+            assert peer.ask("finish", number) == "done"
+            assert peer.ask("line", number) == "the end"
+        assert server.wait(20) == 0
 
 
 # Reads lines from a stream on each connection, and answers by another.
