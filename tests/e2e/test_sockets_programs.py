@@ -148,7 +148,7 @@ def test_connections_that_end_leave_nothing(
             resident = resident or served.resident_bytes()  # after the first
         for state in (b"ESTABLISHED", b"CLOSE-WAIT"):
             assert until(lambda state=state: state not in connections_of(tmp_path))
-        assert until(lambda: descriptors() == before)
+        assert until(lambda: descriptors() <= before)  # fewer: lighttpd has given up a file that it kept open
         # What ends is remembered for a minute, and no more than 16,385 of them: 256 bytes each, and what leads to them.
         assert served.resident_bytes() - resident < 16 << 20
 
