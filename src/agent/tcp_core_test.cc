@@ -279,8 +279,8 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
         std::array<std::byte, 64> bytes;
         const auto got = server.area->receive(*flow, bytes);
         if (got && *got > 0) {
+          ++echoed;  // before it is heard
           ASSERT_TRUE(server.area->send(*flow, Bytes(bytes).first(*got)));
-          ++echoed;
         }
         const bool over = got ? *got == 0 : got.error().code != Error::would_block;
         if (over) server.area->close(*flow), ++ended;
