@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "channel/join_message.h"
 #include "link/address.h"
 #include "link/handshake.h"
 #include "link/sealed_memory.h"
@@ -61,20 +62,9 @@ Result<Pair> pair_of_sockets() {
 
 // Nothing is sent twice, and an agent that takes nothing is waited for only so long.
 Status send_with(int to, const wire::TcpJoin& join, const std::array<int, 2>& descriptors) {
-  iovec part{const_cast<wire::TcpJoin*>(&join), sizeof join};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptors);
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  const JoinMessage message(join, descriptors);
   const TimeNs deadline = monotonic_ns() + introduction_wait_ns;
-  while (::sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+  while (::sendmsg(to, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "sendmsg");
     const TimeNs left = deadline - monotonic_ns();
     if (left <= 0) return fail(Error::timeout, "the agent does not take the sockets of a new process");

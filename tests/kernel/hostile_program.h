@@ -13,6 +13,7 @@
 #include <cstring>
 #include <random>
 
+#include "channel/join_message.h"
 #include "channel/sockets.h"
 #include "wire/tcp_area.h"
 
@@ -82,24 +83,14 @@ class HostileProgram {
   // Something that is no wake: bytes, or a process that would join with descriptors that are no sockets, or not its own.
   void say(int wake) {
     wire::TcpJoin join{below(4) == 0 ? static_cast<std::uint32_t>(anything()) : wire::TcpJoin::join, static_cast<std::uint32_t>(below(2) == 0 ? anything() : below(4))};
-    iovec part{&join, below(4) == 0 ? below(sizeof join + 1) : sizeof join};
+    const std::size_t length = below(4) == 0 ? below(sizeof join + 1) : sizeof join;
     std::array<int, 2> ends{-1, -1};
     const bool sockets = below(2) == 0;
     const bool made = sockets ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0 : pipe2(ends.data(), O_CLOEXEC) == 0;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof ends)> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (made && below(3) != 0) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* const header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof ends);
-      std::memcpy(CMSG_DATA(header), ends.data(), sizeof ends);
-    }
-    static_cast<void>(sendmsg(wake, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+    channel::JoinMessage message(join, ends);
+    message.part.iov_len = length;
+    if (!made || below(3) == 0) message.header.msg_control = nullptr, message.header.msg_controllen = 0;
+    static_cast<void>(sendmsg(wake, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL));
     for (const int end : ends)
       if (end >= 0) close(end);
   }

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "beside_the_kernel.h"
+#include "channel/join_message.h"
 #include "channel/sockets.h"
 #include "hostile_program.h"
 #include "kernel_peer.h"
@@ -122,20 +123,8 @@ struct Program {
 };
 
 bool send_join(int to, std::uint32_t process, const std::array<int, 2>& sockets) {
-  wire::TcpJoin join{wire::TcpJoin::join, process};
-  iovec part{&join, sizeof join};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof sockets)> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof sockets);
-  std::memcpy(CMSG_DATA(header), sockets.data(), sizeof sockets);
-  return ::sendmsg(to, &message, MSG_NOSIGNAL) == sizeof join;
+  const channel::JoinMessage message({wire::TcpJoin::join, process}, sockets);
+  return ::sendmsg(to, &message.header, MSG_NOSIGNAL) == sizeof message.join;
 }
 
 // By how many cores the agent has for connections.
