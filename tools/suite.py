@@ -29,6 +29,7 @@ STEP_SECONDS_MAX = 2400
 ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
+WORLDS_LONG = 10_000  # of cuts between members, whose rarest failures are one in thousands
 
 Command = list[str | Path]
 
@@ -171,7 +172,9 @@ def dpdk_step() -> Step:
 
 def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
-    command: Command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
+    # Most of a test's time is waiting for processes. A file's tests stay together: they share agents.
+    beside: Command = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
+    command: Command = [sys.executable, "-m", "pytest", "-q", *beside, f"--junitxml={report}"]
     if only:
         command += ["--names", only]
 
@@ -187,6 +190,23 @@ def pytest_step(only: str | None) -> Step:
 
 
 pytest_exit_no_tests = 5
+
+
+def worlds_step() -> Step:
+    """Many more worlds of the simulation of cuts than the release step tries, from the same first one."""
+    report = REPORTS / "worlds.xml"
+    test = ROOT / "build/release/tests/pool_cut_sim_test"
+    command: Command = ["nice", "env", f"OFFPATH_SIM_SEEDS={WORLDS_LONG}", test, "--gtest_brief=1"]
+    command += [f"--gtest_output=xml:{report}"]
+
+    def count(exits: list[int]) -> Tally:
+        tally = count_testcases(report) if report.exists() else Tally()
+        if any(exits) and tally.failed == 0:
+            tally.fail("worlds")
+        return tally
+
+    report.unlink(missing_ok=True)
+    return Step("worlds", [["nice", "cmake", "--build", ROOT / "build/release", "--target", test.name], command], count)
 
 
 def hardware_step(name: str = "hw") -> Step:
@@ -284,6 +304,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
         "fuzz": lambda: ctest_step("fuzz", None, [f"-DOFFPATH_FUZZ_{name}={value}" for name, value in fuzz.items()]),
     }
     steps = list(named.values())
+    named["worlds"] = worlds_step
     named["arm"] = arm_step
     named["dpdk"] = dpdk_step
     named["hw"] = hardware_step
@@ -294,7 +315,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
     if long:
-        return [*steps, arm_step, dpdk_step, hardware_step, named["hw-arm"], package_step]
+        return [*steps, worlds_step, arm_step, dpdk_step, hardware_step, named["hw-arm"], package_step]
     return [*steps, dpdk_step, hardware_step] if "CI" in os.environ else steps
 
 
@@ -303,7 +324,7 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="more seeds, longer fuzzing, Arm, packages")
     parser.add_argument(
         "--only", metavar="PATTERN",
-        help="a step (lint, release, pytest, asan, tsan, fuzz, arm, dpdk, hw, hw-arm, package) or test names",
+        help="a step (lint, release, pytest, asan, tsan, fuzz, worlds, arm, dpdk, hw, hw-arm, package) or test names",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

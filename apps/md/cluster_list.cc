@@ -8,7 +8,7 @@
 namespace md {
 namespace {
 
-constexpr std::size_t spare = 16;  // the widest vector that a kernel writes beyond the end
+constexpr std::size_t spare_width = 16;  // the widest vector that a kernel writes beyond the end
 
 template <class Real>
 void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, const ClusterList& list, ClusterBlock& block) {
@@ -27,7 +27,7 @@ void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<
       std::size_t high = low;
       while (bins.first_of(high + 1) < place + list.counts[c]) ++high;
       const int count = bins.rows_around(low, high, around);
-      std::size_t most = 2 * spare;
+      std::size_t most = 2 * spare_width;
       for (int r = 0; r < count; ++r) {
         const BinRow& one = around[static_cast<std::size_t>(r)];
         most += one.last - one.first + one.ghost_last - one.ghost_first;
