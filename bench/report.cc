@@ -84,7 +84,7 @@ std::string Target::text() const {
 
 bool Claim::holds() const noexcept {
   if (!why.empty()) return false;
-  if (!target) return true;
+  if (!target) return std::isfinite(value) || std::isfinite(ratio);
   return target->met_by(target->of == Target::Of::value ? value : ratio);
 }
 

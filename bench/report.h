@@ -54,7 +54,7 @@ struct Claim {
   double ratio = not_measured;
   std::optional<Interval> interval = {};
   std::size_t pairs = 0;
-  std::optional<Target> target = {};  // none: shown for information, always holds
+  std::optional<Target> target = {};  // none: shown for information, holds if it was measured
   std::string why = {};               // not empty: could not be measured, so it does not hold
 
   [[nodiscard]] bool holds() const noexcept;

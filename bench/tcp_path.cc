@@ -68,10 +68,10 @@ class Relay {
   [[nodiscard]] static Result<Relay> open(const Arguments& arguments) {
     Relay relay(arguments);
     for (const std::string& name : arguments.near) {
-      OFP_ASSIGN(auto port, PacketPort::open_interface(name));
+      OFP_ASSIGN(auto port, PacketPort::open_interface(name, std::nullopt));
       relay.near_.push_back(std::move(port));
     }
-    OFP_ASSIGN(relay.far_, PacketPort::open_interface(arguments.far));
+    OFP_ASSIGN(relay.far_, PacketPort::open_interface(arguments.far, std::nullopt));
     return relay;
   }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from offpath.bench import finish
+from offpath.bench import control_group, finish, link
 from offpath.bench.move import CLAIMS, add_missing
 from offpath.bench.report import CLAIM_KEYS, Claim, Report, ReportError, Series
 
@@ -39,6 +39,28 @@ def test_a_claim_that_could_not_run_has_every_key_and_says_why():
         "claim": "move.x", "value": None, "unit": "us", "peer": None, "peer_value": None, "ratio": None,
         "target": ">= 2x", "holds": False, "why": "UCX is not installed",
     }  # fmt: skip
+
+
+def test_a_claim_that_was_not_measured_cannot_hold():
+    with pytest.raises(ValueError, match="neither a value nor a ratio was measured"):
+        Claim("move.x", unit="us", holds=True, why="left out")
+    loaded = json.loads(sample().to_json())
+    loaded["claims"][0] |= {"value": None, "ratio": None}
+    with pytest.raises(ReportError, match=r"claims\[0\]: claim .* neither a value nor a ratio was measured"):
+        Report.parse(json.dumps(loaded))
+
+
+def test_a_link_that_could_not_be_limited_has_claims_that_do_not_hold(monkeypatch):
+    def no_group(name):
+        raise control_group.ControlGroupError("control groups may not be made here")
+
+    monkeypatch.setattr(link.control_group, "bluefield_group", no_group)
+    report = Report("link")
+    link.measure(report, "local", "host-agent", "4KiB", quick=True)
+    expected = [f"link.{name} (local, host-agent)" for name, _ in link.QUANTITIES]
+    assert [claim.claim for claim in report.claims] == expected
+    assert not any(claim.holds for claim in report.claims)
+    assert all("may not be made here" in claim.why for claim in report.claims)
 
 
 @pytest.mark.parametrize("key", CLAIM_KEYS)

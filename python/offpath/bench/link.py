@@ -18,7 +18,7 @@ from rich.console import Console
 
 from . import control_group, figures
 from .programs import default_cores, run_program
-from .report import Claim, Report, Series
+from .report import Report, Series
 
 # Who holds the memory, and who fetches from it.
 PLACES = ("host-host", "host-agent", "agent-agent")
@@ -85,10 +85,8 @@ def measure(report: Report, link: str, place: str, sizes_max: str, quick: bool) 
                     arguments += [option, str(group / "cgroup.procs")]
             report.absorb(run_program("bench_link_points", arguments))
     except control_group.ControlGroupError as error:
-        report.claims += [
-            Claim(f"link.{name} ({link}, {place})", unit=unit, holds=True, why=f"left out: {error}")
-            for name, unit in QUANTITIES
-        ]
+        left_out = [(f"link.{name} ({link}, {place})", unit, None) for name, unit in QUANTITIES]
+        report.add_unmeasured(left_out, f"left out: {error}")
 
 
 def add_perftest(report: Report, quick: bool) -> None:

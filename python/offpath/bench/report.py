@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ class Claim:
     interval: list[float] | None = None
     pairs: int | None = None
     why: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a claim that holds though nothing was measured."""
+        if self.holds and self.value is None and self.ratio is None:
+            raise ValueError(f"claim {self.claim!r} holds, though neither a value nor a ratio was measured")
 
     def as_json(self) -> dict[str, Any]:
         """The eight keys always, the others where they are known."""
@@ -92,7 +98,10 @@ class Report:
                 raise ReportError(f"claims[{index}]: key {missing[0]!r} is missing")
             if not isinstance(entry["holds"], bool):
                 raise ReportError(f"claims[{index}].holds: true or false is expected, not {entry['holds']!r}")
-            claims.append(Claim(**entry))
+            try:
+                claims.append(Claim(**entry))
+            except ValueError as error:
+                raise ReportError(f"claims[{index}]: {error}") from error
         series = [Series(**entry) for entry in loaded.get("series", [])]
         for index, line in enumerate(series):
             if len(line.x) != len(line.y):
@@ -105,8 +114,8 @@ class Report:
         self.claims += other.claims
         self.series += other.series
 
-    def add_unmeasured(self, claims: list[tuple[str, str, str]], why: str) -> None:
-        """Claims (name, unit, target) that could not run: they do not hold, and say why."""
+    def add_unmeasured(self, claims: Sequence[tuple[str, str, str | None]], why: str) -> None:
+        """Adds claims (name, unit, target) that could not run: they do not hold, and say why."""
         self.claims += [Claim(claim=name, unit=unit, target=target, why=why) for name, unit, target in claims]
 
     def all_hold(self) -> bool:
