@@ -1,7 +1,9 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <string>
 
 namespace offpath {
 
@@ -10,6 +12,25 @@ namespace {
 void to_standard_error(LogLevel level, std::string_view line, void*) {
   static constexpr const char* names[] = {"debug", "info", "warning", "error", ""};
   std::fprintf(stderr, "offpath: %s: %.*s\n", names[static_cast<int>(level)], static_cast<int>(line.size()), line.data());
+}
+
+constexpr std::size_t line_bytes_max = 4096;
+
+constexpr bool is_control(char byte) noexcept { return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f; }
+constexpr bool may_begin_control(char byte) noexcept { return is_control(byte) || byte == '\xc2'; }
+
+// What comes from others (keys, names) may neither end a line nor steer a terminal. Controls of two bytes are C1's.
+std::string one_line(std::string_view line) {
+  std::string text;
+  const std::string_view shown = line.substr(0, line_bytes_max);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const bool c1 = shown[i] == '\xc2' && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0;
+    if (c1) text += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(shown[++i]));
+    else if (is_control(shown[i])) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(shown[i]));
+    else text += shown[i];
+  }
+  if (shown.size() < line.size()) text += fmt::format("... ({} bytes)", line.size());
+  return text;
 }
 
 struct Log {
@@ -30,6 +51,10 @@ void set_log_level(LogLevel level) noexcept { log_state.level.store(level, std::
 
 bool log_enabled(LogLevel level) noexcept { return level >= log_state.level.load(std::memory_order_relaxed); }
 
-void log_line(LogLevel level, std::string_view line) noexcept { log_state.sink(level, line, log_state.context); }
+void log_line(LogLevel level, std::string_view line) noexcept {
+  if (line.size() <= line_bytes_max && std::ranges::none_of(line, may_begin_control))
+    return log_state.sink(level, line, log_state.context);
+  log_state.sink(level, one_line(line), log_state.context);
+}
 
 }  // namespace offpath

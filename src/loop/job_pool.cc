@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
-#include <new>
 #include <utility>
 
 namespace offpath::loop {
@@ -85,19 +83,9 @@ void JobPool::work() {
       job = std::move(queue_.front());
       queue_.pop_front();
     }
-    Finished finished{std::move(job.done), run_guarded(job.run)};
+    Finished finished{std::move(job.done), guarded(job.run)};
     job.run = nullptr;  // what it captured is let go of before its result is known
     OFP_ASSERT(results_.post(std::move(finished)));
-  }
-}
-
-Status JobPool::run_guarded(const Run& run) noexcept {
-  try {
-    return run();
-  } catch (const std::bad_alloc&) {
-    return fail(Error::no_memory, "a job ran out of memory");
-  } catch (const std::exception& error) {
-    return fail(Error::io, "a job failed: {}", error.what());
   }
 }
 

@@ -10,8 +10,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -29,6 +31,18 @@ struct JobPoolCounters {
   std::uint64_t started = 0, finished = 0, failed = 0;
   std::uint64_t waiting = 0, waiting_most = 0;  // in the loop, for a place in the queue
 };
+
+// Where nobody above would take an exception: memory that has run out is the work's error, not the process's end.
+template <class Work>
+[[nodiscard]] Status guarded(const Work& work) noexcept {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(Error::no_memory, "a job ran out of memory");
+  } catch (const std::exception& error) {
+    return fail(Error::io, "a job failed: {}", error.what());
+  }
+}
 
 class JobPool {
  public:
@@ -58,7 +72,6 @@ class JobPool {
   void work();
   void fill_queue();
   void take(Finished finished, TimeNs now);
-  [[nodiscard]] static Status run_guarded(const Run& run) noexcept;
 
   Loop& loop_;
   JobPoolOptions options_;

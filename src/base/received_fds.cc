@@ -1,0 +1,168 @@
+#include "base/received_fds.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+namespace offpath {
+
+namespace {
+
+constexpr std::size_t message_descriptors_max = 253;      // the kernel's SCM_MAX_FD
+constexpr std::uint64_t overdraft = message_descriptors_max;
+constexpr std::uint64_t bytes_at_once = 4 * 1024 * 1024;  // of memory, given back in about 400 us
+
+bool closes_at_once(int fd) noexcept {
+  struct stat status {};
+  return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &status) == 0 && static_cast<std::uint64_t>(status.st_blocks) * 512 <= bytes_at_once;
+}
+
+}  // namespace
+
+std::shared_ptr<ReceivedFds::User> ReceivedFds::of(uid_t user) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<User>& known = users_[user];
+  auto found = known.lock();
+  if (!found) known = found = std::make_shared<User>(shared_from_this(), user);
+  return found;
+}
+
+ReceivedFds::User::~User() {
+  const std::lock_guard lock(all_->mutex_);
+  if (const auto known = all_->users_.find(user_); known != all_->users_.end() && known->second.expired()) all_->users_.erase(known);
+}
+
+Fd ReceivedFds::User::own(int fd) {
+  if (fd < 0) return Fd();
+  ++descriptors_;
+  ++all_->descriptors_;
+  return Fd(fd, shared_from_this());
+}
+
+void ReceivedFds::User::let_go(int) noexcept {
+  --descriptors_;
+  --all_->descriptors_;
+}
+
+Status ReceivedFds::User::may_take() const {
+  const ReceivedLimits& limits = all_->limits_;
+  if (descriptors_ >= limits.user_descriptors_max)
+    return fail(Error::too_large, "user {} has {} descriptors in this agent, allowed are {} (limits.user_descriptors_max): close connections, or wait until "
+                "those that were handed over are closed", user_, descriptors_.load(), limits.user_descriptors_max);
+  if (all_->descriptors_ >= limits.descriptors_max)
+    return fail(Error::too_large, "programs have {} descriptors in this agent, allowed are {} (LimitNOFILE)", all_->descriptors_.load(),
+                limits.descriptors_max);
+  return {};
+}
+
+bool ReceivedFds::User::overdrawn() const noexcept {
+  return descriptors_ >= all_->limits_.user_descriptors_max + overdraft || all_->descriptors_ >= all_->limits_.descriptors_max + overdraft;
+}
+
+Status ReceivedFds::User::take_mapping() {
+  const ReceivedLimits& limits = all_->limits_;
+  if (mappings_ >= limits.user_mappings_max)
+    return fail(Error::too_large, "this agent has {} segments of user {} mapped, allowed are {} (limits.user_mappings_max): free some", mappings_.load(),
+                user_, limits.user_mappings_max);
+  if (all_->mappings_ >= limits.mappings_max)
+    return fail(Error::too_large, "this agent has {} segments of programs mapped, allowed are {} (sysctl vm.max_map_count)", all_->mappings_.load(),
+                limits.mappings_max);
+  ++mappings_;
+  ++all_->mappings_;
+  return {};
+}
+
+void ReceivedFds::User::close(int fd) noexcept {
+  if (!closes_at_once(fd)) return leave({fd, nullptr, 0});
+  ::close(fd);
+  let_go(fd);
+}
+
+void ReceivedFds::User::unmap(void* at, std::uint64_t length) noexcept {
+  if (length > bytes_at_once) return leave({-1, at, length});
+  munmap(at, length);
+  return_mapping();
+}
+
+void ReceivedFds::User::return_mapping() noexcept {
+  --mappings_;
+  --all_->mappings_;
+}
+
+void ReceivedFds::User::leave(const Leaving& leaving) noexcept {
+  const std::lock_guard lock(all_->mutex_);
+  ++all_->waiting_;
+  leaving_.push_back(leaving);
+  if (leaving_.size() == 1 && !served_) all_->turns_.push_back(shared_from_this());
+  all_->begin_thread();
+}
+
+void ReceivedFds::begin_thread() noexcept {
+  if (turns_.empty() || threads_ == threads_max) return;
+  try {
+    std::thread([all = shared_from_this()] { all->work(); }).detach();
+    ++threads_;
+  } catch (const std::system_error&) {
+    // The next one that leaves tries again.
+  }
+}
+
+// One of each user, in turn.
+void ReceivedFds::work() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!turns_.empty()) {
+    std::shared_ptr<User> user = std::move(turns_.front());
+    turns_.pop_front();
+    const User::Leaving leaving = user->leaving_.front();
+    user->leaving_.pop_front();
+    user->served_ = true;
+    lock.unlock();
+    if (leaving.fd >= 0) ::close(leaving.fd);
+    else munmap(leaving.at, leaving.length);
+    lock.lock();
+    --waiting_;
+    if (leaving.fd >= 0) user->let_go(leaving.fd);
+    else user->return_mapping();
+    user->served_ = false;
+    if (!user->leaving_.empty()) turns_.push_back(user);
+    lock.unlock();
+    user.reset();  // it may be the last, and takes the lock
+    lock.lock();
+  }
+  --threads_;
+}
+
+ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags, const std::shared_ptr<ReceivedFds::User>& user,
+                                 std::vector<Fd>& descriptors, int& said) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * message_descriptors_max)> control;
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(to.data());
+  message.msg_iovlen = to.size();
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t got;
+  do {
+    got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  said = message.msg_flags;
+  if (got < 0) return got;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      descriptors.push_back(user ? user->own(fd) : Fd(fd));
+    }
+  }
+  return got;
+}
+
+}  // namespace offpath
