@@ -32,7 +32,7 @@ tcp::StackOptions stack_of_core(const TcpSettings& settings, std::uint32_t core)
   stack.secret = {link::random_number(), link::random_number()};
   stack.core = core;
   stack.cores = settings.cores;
-  for (std::uint32_t* bound : {&stack.flows_max, &stack.half_open_max, &stack.time_wait_max}) *bound = (*bound + stack.cores - 1) / stack.cores;
+  for (std::uint32_t* bound : {&stack.flows_max, &stack.half_open_max, &stack.time_wait_max, &stack.orphans_max}) *bound = (*bound + stack.cores - 1) / stack.cores;
   return stack;
 }
 
@@ -92,9 +92,9 @@ TcpCore::~TcpCore() {
 
 // ---- core 0's thread
 
-void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, bool privileged, tcp::TcpService::Memory memory) {
-  orders_.post([this, program, layout, privileged, memory = std::move(memory)](TimeNs) {
-    Status opened = service_.open(program, layout, privileged, memory);
+void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who, tcp::TcpService::Memory memory) {
+  orders_.post([this, program, layout, who, memory = std::move(memory)](TimeNs) {
+    Status opened = service_.open(program, layout, who, memory);
     if (opened) return;
     auto why = std::make_shared<Failure>(std::move(opened).error());
     told_.post([this, program, why](TimeNs now) { to_.on_ended({program, *why}, now); });

@@ -35,7 +35,7 @@ class TcpCore final : public loop::Poller {
   [[nodiscard]] Status start(std::optional<unsigned> pin);
 
   // ---- core 0's thread
-  void open(std::uint64_t program, const wire::TcpAreaLayout& layout, bool privileged, tcp::TcpService::Memory memory);
+  void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who, tcp::TcpService::Memory memory);
   void close(std::uint64_t program);
   void add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake);  // or it has another descriptor from now on
   void remove_process(std::uint64_t program, std::uint32_t process);

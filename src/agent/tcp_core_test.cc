@@ -141,8 +141,8 @@ class Agent final : public loop::Poller {
   }
   void open(std::uint64_t number, const wire::TcpAreaLayout& layout, const std::shared_ptr<Mapping>& mapping, std::shared_ptr<const Fd> wake) {
     const auto view = [mapping] { return mapping->memory; };
-    OFP_ASSERT(service_.open(number, layout, true, view));
-    for (const auto& core : cores_) core->open(number, layout, true, view), core->add_process(number, 0, wake);
+    OFP_ASSERT(service_.open(number, layout, {0, true}, view));
+    for (const auto& core : cores_) core->open(number, layout, {0, true}, view), core->add_process(number, 0, wake);
     wakes_[number] = std::move(wake);
   }
   // Its process 0 has ended, and a new one has that number, as the lowest that is free.

@@ -24,7 +24,7 @@ Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
     case TcpSettings::Kind::dpdk: return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
     case TcpSettings::Kind::interface: break;
   }
-  return tcp::PacketPort::open_interface(settings.device);
+  return tcp::PacketPort::open_interface(settings.device, settings.stack.address);
 }
 
 }  // namespace
@@ -38,10 +38,10 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   }
   tcp::Fanout fanout;
   for (std::uint32_t core = 0; core < settings.cores; ++core) {
-    OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, &fanout));
+    OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, settings.stack.address, &fanout));
     devices.push_back(std::move(queue));
   }
-  OFP_TRY(fanout.begin());
+  OFP_TRY(fanout.begin(settings.stack.address));
   return devices;
 }
 

@@ -19,8 +19,8 @@ namespace offpath::agent {
 
 using wire::EntryKind;
 
-Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const TcpSettings& settings, TimeNs now) {
-  std::unique_ptr<TcpPrograms> made(new TcpPrograms(loop, settings));
+Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received, TimeNs now) {
+  std::unique_ptr<TcpPrograms> made(new TcpPrograms(loop, settings, std::move(received)));
   OFP_TRY(made->prepare(now));
   return made;
 }
@@ -60,12 +60,12 @@ TcpPrograms::~TcpPrograms() {
 
 // ---- programs
 
-void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now) {
+void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who, TimeNs now) {
   Status done;
   if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_slow_path) {
-    done = slow_path_.open(channel, request, privileged, *stack_, now);
+    done = slow_path_.open(channel, request, who.privileged, *stack_, now);
   } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
-    done = open(channel, request, privileged);
+    done = open(channel, request, who);
   } else {
     wire::TcpClose close{};
     done = wire::decode(request.payload, close);
@@ -75,7 +75,7 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
   else channel.reply_failure(request.ticket, wire::any_reply, done.error());
 }
 
-Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged) {
+Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who) {
   wire::TcpOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
@@ -91,9 +91,10 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
   const std::uint64_t number = ++last_number_;
-  OFP_TRY(service_.open(number, layout, privileged, view_of));
-  for (const auto& core : cores_) core->open(number, layout, privileged, view_of);
+  OFP_TRY(service_.open(number, layout, who, view_of));
+  for (const auto& core : cores_) core->open(number, layout, who, view_of);
   programs_[number].channel = channel.number();
+  programs_[number].user = received_->of(who.user);
   Status wakes = make_wakes(channel, number, request.ticket);
   if (!wakes) leave(number, 0);  // it has no flow yet
   return wakes;
@@ -107,7 +108,7 @@ std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) cons
 Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
-  Fd own(ends[0]);
+  Fd own = programs_.at(number).user->own(ends[0]);  // what lies in it is the program's
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
   return watch(number, 0, {std::make_shared<const Fd>(std::move(own)), {}});
@@ -131,26 +132,13 @@ struct Datagram {
 };
 
 // Descriptors that came with it are taken, and no more than a process that joins has.
-Datagram receive_from(int fd) {
+Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
   Datagram got{};
-  iovec part{&got.join, sizeof got.join};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  got.length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got.length < 0) return got;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = std::min<std::size_t>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), got.sockets.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      int descriptor;
-      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
-      got.sockets[i] = Fd(descriptor);
-    }
-  }
+  const iovec part{&got.join, sizeof got.join};
+  std::vector<Fd> descriptors;
+  int said = 0;
+  got.length = receive_with_descriptors(fd, {&part, 1}, MSG_DONTWAIT, user, descriptors, said);
+  for (std::size_t i = 0; i < std::min(descriptors.size(), got.sockets.size()); ++i) got.sockets[i] = std::move(descriptors[i]);
   return got;
 }
 
@@ -170,7 +158,7 @@ void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs n
   for (int i = 0; i < datagrams_of_a_look; ++i) {
     const auto program = programs_.find(number);
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
-    Datagram got = receive_from(program->second.processes.at(process).wake->get());
+    Datagram got = receive_from(program->second.processes.at(process).wake->get(), program->second.user);
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     // Closed with a wake unread: said once, before what was sent until then, which may be where the process is to be reached from now on.
     if (got.length < 0 && errno == ECONNRESET) continue;
@@ -187,6 +175,7 @@ Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::T
   if (!sockets[0] || !sockets[1]) return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them", join.process);
   if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
     return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
+  OFP_TRY(programs_.at(number).user->may_take());
   if (join.process != from) OFP_TRY(service_.add_process(number, join.process));
   else loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
   // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.

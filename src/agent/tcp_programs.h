@@ -18,7 +18,7 @@
 #include "agent/tcp_settings.h"
 #include "agent/tcp_slow_path.h"
 #include "agent/tcp_status.h"
-#include "base/fd.h"
+#include "base/received_fds.h"
 #include "channel/agent_end.h"
 #include "loop/loop.h"
 #include "tcp/overheard_port.h"
@@ -32,11 +32,11 @@ namespace offpath::agent {
 class TcpPrograms final : public loop::Poller {
  public:
   // Opens the device, which takes rights (tcp_device.h). The loop outlives this.
-  [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, TimeNs now);
+  [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received, TimeNs now);
   ~TcpPrograms() override;
 
   // tcp_open, tcp_close and tcp_slow_path, of a channel that lives until on_channel_closed.
-  void on_request(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now);
+  void on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who, TimeNs now);
   // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no sense.
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
   // Ends the channel of a program that wrote what makes no sense.
@@ -52,11 +52,11 @@ class TcpPrograms final : public loop::Poller {
   void ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now);
 
  private:
-  TcpPrograms(loop::Loop& loop, const TcpSettings& settings)
-      : loop_(loop), settings_(settings), service_(settings.limits, 0, settings.cores), slow_path_(loop, settings.slow_path_on_host) {}
+  TcpPrograms(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received)
+      : loop_(loop), settings_(settings), received_(std::move(received)), service_(settings.limits, 0, settings.cores), slow_path_(loop, settings.slow_path_on_host) {}
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status make_cores(TimeNs now);
-  [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged);
+  [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who);
   struct Process {
     std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
     Fd notices;
@@ -66,6 +66,7 @@ class TcpPrograms final : public loop::Poller {
   struct Program {
     std::uint64_t channel = 0;  // by which it came
     bool has_channel = true;    // still
+    std::shared_ptr<ReceivedFds::User> user{};
     std::map<std::uint32_t, Process> processes{};
   };
 
@@ -85,6 +86,7 @@ class TcpPrograms final : public loop::Poller {
 
   loop::Loop& loop_;
   TcpSettings settings_;
+  std::shared_ptr<ReceivedFds> received_;
   std::optional<tcp::SharedAddress> shared_address_;
   std::unique_ptr<tcp::Port> device_;
   std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until cores have them

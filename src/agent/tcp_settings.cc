@@ -105,8 +105,12 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
     return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}", settings.cores);
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
+  settings.stack.orphans_max = static_cast<std::uint32_t>(config.integer("tcp.orphans_max"));
+  settings.stack.orphan_ns = config.duration_ns("tcp.orphan_time");
   settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));
   settings.limits.flows_of_program_max = static_cast<std::uint32_t>(config.integer("tcp.flows_of_program"));
+  settings.limits.receive_bytes_max = config.bytes("tcp.receive_memory_max");
+  settings.limits.receive_bytes_of_user_max = config.bytes("tcp.receive_memory_of_user");
   settings.limits.bytes_of_program_max = config.bytes("tcp.memory_of_program");
   return settings;
 }

@@ -47,6 +47,7 @@ void add(TcpStatus& all, TcpStatus core) {
     if (same == all.programs.end()) continue;  // core 0 knows it no more
     same->flows += more.flows;
     same->seats += more.seats;
+    same->receive_bytes += more.receive_bytes;
   }
   std::ranges::move(core.connections, std::back_inserter(all.connections));
   std::ranges::move(core.cores, std::back_inserter(all.cores));

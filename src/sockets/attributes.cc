@@ -75,6 +75,7 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
     case TCP_KEEPIDLE: return give(socket.keepalive_idle_s, to, length);
     case TCP_KEEPINTVL: return give(socket.keepalive_interval_s, to, length);
     case TCP_KEEPCNT: return give(socket.keepalive_probes, to, length);
+    case TCP_USER_TIMEOUT: return give(socket.user_timeout_ms, to, length);
     case TCP_INFO: return give(info_of(socket), to, length);
     case TCP_MAXSEG: return give(static_cast<int>(info_of(socket).tcpi_snd_mss), to, length);
     default: return failed(ENOPROTOOPT);
@@ -98,6 +99,7 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
     case TCP_KEEPIDLE: return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPINTVL: return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPCNT: return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
+    case TCP_USER_TIMEOUT: return take_wish(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
     default: return failed(ENOPROTOOPT);
   }
 }

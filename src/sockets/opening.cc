@@ -46,6 +46,7 @@ void take_options(Socket& socket, int fd) {
   socket.keepalive_idle_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPIDLE), keepalive_s_max);
   socket.keepalive_interval_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPINTVL), keepalive_s_max);
   socket.keepalive_probes = option_of<int>(fd, IPPROTO_TCP, TCP_KEEPCNT);
+  socket.user_timeout_ms = option_of<int>(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
   const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);

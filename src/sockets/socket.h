@@ -41,6 +41,7 @@ struct Settings {
   timeval receive_timeout{}, send_timeout{};
   int no_delay = 0, cork = 0, reuse_address = 0;
   int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
+  int user_timeout_ms = 0;
 };
 
 // The pair of a socket that is to be.
@@ -80,7 +81,8 @@ struct Socket : Settings {
     return {.gathers = cork != 0,
             .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
             .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),
-            .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s)};
+            .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
+            .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
   }
   void init() noexcept { showing_.init(); }  // once, by who makes the memory
   // The socket's descriptor is at the number that it has, or takes the place of `fd`. The descriptor; -1: errno tells.

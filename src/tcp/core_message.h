@@ -1,4 +1,4 @@
-// What the cores of one agent say to each other about programs' listeners; flows are one core's, and nobody else hears of them.
+// What the cores of one agent say to each other about ports of programs; flows are one core's, and nobody else hears of them.
 //
 //   core 0                                   another core
 //   grants a listener: its port is taken
@@ -10,6 +10,14 @@
 //            <------------------  done
 //   (the last one: tells `gone`, and the handle may be used again)
 //
+// A connection from a port that its program names is one core's, but the port may be another program's: core 0 decides.
+//
+//   core 0                                   the connection's core
+//            <------------------  claim
+//   looks at listeners, keeps the port
+//            granted, denied  -->     connects, or tells why not
+//            <------------------  unclaim, when the connection is gone
+//
 // Whatever carries them keeps the order from one core to another: so the port that core 0 grants next is free wherever it gets to.
 #pragma once
 
@@ -20,7 +28,8 @@
 namespace offpath::tcp {
 
 struct CoreMessage {
-  enum class Kind : std::uint8_t { listen, stop, done } kind;  // done: to core 0; the others: to all but core 0
+  // done, claim, unclaim: to core 0; the others: to all but core 0, of which granted and denied concern the one that has the handle.
+  enum class Kind : std::uint8_t { listen, stop, done, claim, unclaim, granted, denied } kind;
   std::uint64_t program;
   std::uint32_t handle;
   std::uint16_t port = 0;

@@ -95,11 +95,11 @@ Status Fanout::join(int fd) {
   return {};
 }
 
-Status Fanout::begin() {
+Status Fanout::begin(std::optional<Ipv4Address> address) {
   auto steering = steering_program(static_cast<std::uint32_t>(members_.size()));
   const sock_fprog program{static_cast<unsigned short>(steering.size()), steering.data()};
   if (::setsockopt(members_.front(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0) return fail_errno(errno, "PACKET_FANOUT_DATA");
-  for (const int fd : members_) OFP_TRY(take_untagged(fd));
+  for (const int fd : members_) OFP_TRY(take_frames(fd, address));
   return {};
 }
 

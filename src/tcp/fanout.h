@@ -6,9 +6,11 @@
 #include <linux/filter.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
+#include "tcp/address.h"
 
 namespace offpath::tcp {
 
@@ -19,8 +21,8 @@ class Fanout {
  public:
   // A socket that is bound and takes nothing (packet_filter.h): of the next core.
   [[nodiscard]] Status join(int fd);
-  // All have joined, and take what is steered to them.
-  [[nodiscard]] Status begin();
+  // All have joined, and take what is steered to them (packet_filter.h).
+  [[nodiscard]] Status begin(std::optional<Ipv4Address> address);
 
  private:
   int group_ = -1;  // the kernel's number

@@ -33,6 +33,7 @@ struct FlowOptions {
   TimeNs keepalive_idle_ns = 0;                // 0: no keepalive
   TimeNs keepalive_interval_ns = 75 * second_ns;
   std::uint8_t keepalive_probes = 9;
+  TimeNs user_timeout_ns = 0;  // without an acknowledgement of anything that is or was to be sent (RFC 5482); 0: as the stack has it
 };
 
 struct FlowSlow {
@@ -43,13 +44,18 @@ struct FlowSlow {
   Sequence iss{}, fin{};            // own initial number; where the peer's FIN is, if fin_seen
   bool fin_seen = false;
   std::uint64_t buffer_bytes = 0;   // the largest window the owner allowed
+  std::uint32_t send_window_most = 0;  // the largest one that the peer told
   std::uint8_t probes = 0;          // of a closed window or of a silent peer, not answered
+  TimeNs waits_since = 0;           // for an acknowledgement of what is or was to be sent; 0: there is nothing
+  std::uint64_t waited_at = 0;      // Flow::acknowledged then
   TimeNs probe_at = 0;              // when to see whether the peer has been silent for too long
   Sequence tail_end{};              // of the tail probe: what was sent until then
   std::uint32_t tail_ms = 0;        // when it left, in the clock of timestamps
   std::uint32_t tail_flight = 0;    // bytes in flight then
   Sequence slowed_down_until{};     // what was on its way when the window shrank last
   std::uint32_t flight_sent = 0;    // bytes in flight when all that may leave had left
+  std::uint16_t mss_before = 0;     // routers said that it was too much
+  TimeNs mss_again_at = never;      // when to try it again
   FlowError error = FlowError::none;
   std::uint32_t attempt = 0;        // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
 };
@@ -81,6 +87,7 @@ struct Flow {
   bool ecn : 1 = false, ecn_echo : 1 = false;              // agreed on; what arrived was marked
   bool slowed_down : 1 = false, cwr_due : 1 = false;       // for echoed marks; and the peer is to be told
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
+  bool orphan : 1 = false;     // released, and counted
   bool elsewhere : 1 = false;  // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
 
   // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.

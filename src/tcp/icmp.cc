@@ -6,8 +6,7 @@ namespace offpath::tcp {
 
 std::optional<IcmpUnreachable> read_icmp_unreachable(Bytes bytes, Ipv4Address self) noexcept {
   constexpr std::size_t header_bytes = 8, quoted_of_tcp = 8;
-  constexpr auto unreachable = std::byte{3};
-  if (bytes.size() < header_bytes + ipv4_header_bytes + quoted_of_tcp || bytes[0] != unreachable) return std::nullopt;
+  if (bytes.size() < header_bytes + ipv4_header_bytes + quoted_of_tcp || bytes[0] != std::byte{icmp_unreachable}) return std::nullopt;
   Checksum checksum;
   checksum.add(bytes);
   if (checksum.finish() != 0) return std::nullopt;

@@ -15,6 +15,7 @@ struct IcmpUnreachable {
   FlowKey key;            // of the segment that did not arrive
   Sequence sequence;
 };
+inline constexpr std::uint8_t icmp_unreachable = 3;  // the type; the codes:
 inline constexpr std::uint8_t icmp_protocol_unreachable = 2, icmp_port_unreachable = 3, icmp_fragmentation_needed = 4;
 
 // "Destination unreachable" that quotes a TCP segment of `self`; nothing for any other message. `self` is where the ICMP went.

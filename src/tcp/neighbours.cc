@@ -1,14 +1,17 @@
 #include "tcp/neighbours.h"
 
+#include <algorithm>
+
 namespace offpath::tcp {
 
 const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, TimeNs now) {
   auto found = entries_.find(address.value);
   if (found == entries_.end()) {
-    if (!make_room(now)) return nullptr;
+    if (!make_room(now, true)) return nullptr;
     found = entries_.try_emplace(address.value).first;
   }
   Entry& entry = found->second;
+  entry.used = true;
   if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(address, entry, now);
   if (entry.known) return &entry.mac;
   if (flow != no_flow && waiting_ < limits_.waiting_max) {
@@ -52,7 +55,7 @@ void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
 void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
   auto found = entries_.find(address.value);
   if (found == entries_.end()) {
-    if (!wanted || !make_room(now)) return;
+    if (!wanted || !make_room(now, false)) return;
     found = entries_.try_emplace(address.value).first;
   }
   Entry& entry = found->second;
@@ -64,15 +67,17 @@ void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, 
   wake(address, entry, true);
 }
 
-bool Neighbours::make_room(TimeNs now) {
+// Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
+bool Neighbours::make_room(TimeNs now, bool for_use) {
   if (entries_.size() < limits_.neighbours_max) return true;
-  // Any that was not used since it grew old: using it would have asked for it again.
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry)
-    if (entry->second.known && entry->second.ask_at == never && now >= entry->second.fresh_until) {
-      entries_.erase(entry);
-      return true;
-    }
-  return false;
+  const auto evict = [&](const auto& may) {
+    const auto found = std::ranges::find_if(entries_, [&](const auto& each) { return each.second.known && each.second.ask_at == never && may(each.second); });
+    if (found == entries_.end()) return false;
+    entries_.erase(found);
+    return true;
+  };
+  // Or any that was not used since it grew old: using it would have asked for it again.
+  return (for_use && evict([](const Entry& entry) { return !entry.used; })) || evict([&](const Entry& entry) { return now >= entry.fresh_until; });
 }
 
 void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {

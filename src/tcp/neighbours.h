@@ -55,6 +55,7 @@ class Neighbours {
   struct Entry {
     MacAddress mac{};
     bool known = false;
+    bool used = false;  // somebody here wanted it; otherwise it has only asked for us
     TimeNs fresh_until = 0;
     TimeNs ask_at = never;  // the next request, or the end
     std::uint32_t asked = 0;
@@ -62,7 +63,7 @@ class Neighbours {
   };
   [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
   void ask(Ipv4Address address, Entry& entry, TimeNs now);
-  [[nodiscard]] bool make_room(TimeNs now);
+  [[nodiscard]] bool make_room(TimeNs now, bool for_use);
   void wake(Ipv4Address address, Entry& entry, bool found);
 
   static constexpr std::size_t messages_max = 256;

@@ -111,10 +111,37 @@ TEST(Neighbours, AreNoMoreThanTheirBound) {
     static_cast<void>(neighbours.find({0x0a010000 + i}, i, 0));
   }
   EXPECT_EQ(neighbours.size(), 10u);
+  for (std::uint32_t i = 0; i < 10; ++i) neighbours.on_message(reply_of({0x0a010000 + i}, other_mac), 0);
+  EXPECT_EQ(neighbours.find({0x0a000304}, 1, second_ns), nullptr);
+  EXPECT_NE(neighbours.find({0x0a010000}, 1, second_ns), nullptr);
   // Those that have grown old make room.
   for (std::uint32_t i = 0; i < 5; ++i) neighbours.on_message({false, other_mac, {0x0a000300 + i}, {}, self}, 100 * second_ns);
   EXPECT_EQ(neighbours.size(), 10u);
   EXPECT_NE(neighbours.find({0x0a000304}, 1, 100 * second_ns), nullptr);
+}
+
+// Anybody can ask for us in as many names as there are addresses.
+TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
+  NeighbourLimits limits;
+  limits.neighbours_max = 10;
+  Neighbours neighbours(self, own_mac, limits);
+  const Ipv4Address in_use{0x0a000099};
+  EXPECT_EQ(neighbours.find(in_use, 7, 0), nullptr);
+  neighbours.on_message(reply_of(in_use, other_mac), 0);
+  const auto flood = [&](std::uint32_t from, TimeNs now) {
+    for (std::uint32_t i = 0; i < 100; ++i) neighbours.on_message({false, other_mac, {from + i}, {}, self}, now);
+  };
+  flood(0x0a000100, second_ns);
+  while (neighbours.next_message()) {}
+  EXPECT_EQ(neighbours.size(), 10u);
+  EXPECT_EQ(neighbours.find(other, 8, second_ns), nullptr);
+  const auto asked = neighbours.next_message();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->message.target, other);
+  flood(0x0a000200, second_ns);
+  neighbours.on_message(reply_of(other, other_mac), 2 * second_ns);
+  EXPECT_NE(neighbours.find(other, 8, 2 * second_ns), nullptr);
+  EXPECT_NE(neighbours.find(in_use, 7, 2 * second_ns), nullptr);
 }
 
 constexpr FlowKey key{{self, 80}, {other, 1234}};

@@ -5,9 +5,11 @@
 #include <linux/filter.h>
 
 #include <cstdint>
-#include <span>
+#include <optional>
+#include <vector>
 
 #include "base/status.h"
+#include "tcp/address.h"
 
 namespace offpath::tcp {
 
@@ -19,8 +21,13 @@ inline constexpr auto filter_ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
   return {static_cast<std::uint16_t>(BPF_JMP | BPF_JEQ | BPF_K), jump, otherwise, k};
 }
 
+// What a socket takes: nothing that this machine sends, and of VLANs what is tagged with a priority alone (VLAN 0). With `address`, of that
+// ARP, and what a stack with that address reads: whole datagrams to it, of TCP, and of ICMP those that say what could not be delivered. Without,
+// frames of every kind. A datagram in fragments is for nobody: the stack puts none together.
+[[nodiscard]] std::vector<sock_filter> taking_program(std::optional<Ipv4Address> address);
+
 // Each takes the place of the one before.
 [[nodiscard]] Status take_nothing(int socket);
-[[nodiscard]] Status take_untagged(int socket);  // and what is tagged with a priority alone (VLAN 0)
+[[nodiscard]] Status take_frames(int socket, std::optional<Ipv4Address> address);
 
 }  // namespace offpath::tcp

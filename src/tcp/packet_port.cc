@@ -82,7 +82,7 @@ struct Message {
 
 }  // namespace
 
-Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name, Fanout* fanout) {
+Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name, std::optional<Ipv4Address> address, Fanout* fanout) {
   OFP_ASSIGN(const ifreq named, request_of(name));
   Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));  // takes nothing before it is bound
   if (!fd && errno == EAFNOSUPPORT) return fail(Error::denied, "this process may not have packet sockets");
@@ -97,12 +97,14 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_RCVBUF, SO_SNDBUF}) {
     if (::setsockopt(fd.get(), SOL_SOCKET, option, &buffer_bytes, sizeof buffer_bytes) == 0 && option == SO_SNDBUFFORCE) break;
   }
-  sockaddr_ll address{};
-  address.sll_family = AF_PACKET;
-  address.sll_protocol = htons(ETH_P_ALL);
-  address.sll_ifindex = index.ifr_ifindex;
-  OFP_TRY(fanout == nullptr ? take_untagged(fd.get()) : take_nothing(fd.get()));  // of several, until all are there
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return fail_errno(errno, "bind to " + name);
+  // Spares a copy of what is sent to the filter, which takes none of it: kernels before Linux 4.20 cannot.
+  static_cast<void>(::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on));
+  sockaddr_ll place{};
+  place.sll_family = AF_PACKET;
+  place.sll_protocol = htons(ETH_P_ALL);
+  place.sll_ifindex = index.ifr_ifindex;
+  OFP_TRY(fanout == nullptr ? take_frames(fd.get(), address) : take_nothing(fd.get()));  // of several, until all are there
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return fail_errno(errno, "bind to " + name);
   if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
   PortCapabilities capabilities;
   std::copy_n(hardware.ifr_hwaddr.sa_data, 6, reinterpret_cast<char*>(capabilities.mac.data()));
@@ -144,22 +146,18 @@ bool PacketPort::take(std::size_t buffer, std::size_t bytes, ReceivedFrame& fram
   return true;
 }
 
-std::size_t PacketPort::receive_packets(std::size_t count, std::array<std::size_t, burst>& bytes, std::array<bool, burst>& foreign) {
+std::size_t PacketPort::receive_packets(std::size_t count, std::array<std::size_t, burst>& bytes) {
   std::array<mmsghdr, burst> messages{};
   std::array<iovec, burst> parts;
-  std::array<sockaddr_ll, burst> from;
   for (std::size_t i = 0; i < count; ++i) {
     parts[i] = {buffers_[i].get(), frame_bytes_max};
     messages[i].msg_hdr.msg_iov = &parts[i];
     messages[i].msg_hdr.msg_iovlen = 1;
-    messages[i].msg_hdr.msg_name = &from[i];
-    messages[i].msg_hdr.msg_namelen = sizeof from[i];
   }
   const int got = ::recvmmsg(fd_.get(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT, nullptr);
   for (int i = 0; i < got; ++i) {
     const auto at = static_cast<std::size_t>(i);
     bytes[at] = messages[at].msg_hdr.msg_flags & MSG_TRUNC ? 0 : messages[at].msg_len;
-    foreign[at] = from[at].sll_pkttype == PACKET_OUTGOING;  // what this machine sends by the same device, ourselves included
   }
   return static_cast<std::size_t>(std::max(got, 0));
 }
@@ -180,11 +178,9 @@ std::size_t PacketPort::receive(std::span<ReceivedFrame> frames, TimeNs) {
   for (std::size_t i = 0; i < count; ++i)
     if (buffers_[i] == nullptr) buffers_[i] = std::make_unique<std::byte[]>(frame_bytes_max);
   std::array<std::size_t, burst> bytes{};
-  std::array<bool, burst> foreign{};
-  const std::size_t got = tap_ ? receive_tap(count, bytes) : receive_packets(count, bytes, foreign);
+  const std::size_t got = tap_ ? receive_tap(count, bytes) : receive_packets(count, bytes);
   std::size_t taken = 0;
   for (std::size_t i = 0; i < got; ++i) {
-    if (foreign[i]) continue;
     if (take(i, bytes[i], frames[taken])) {
       ++taken;
     } else {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,10 @@ namespace offpath::tcp {
 
 class PacketPort final : public Port {
  public:
-  // An interface that there is; its hardware address is the stack's. Needs CAP_NET_RAW. `fanout`: as one of several, of which
-  // each frame reaches one (fanout.h).
-  [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name, Fanout* fanout = nullptr);
+  // An interface that there is; its hardware address is the stack's. Needs CAP_NET_RAW. What it takes, `address` says (packet_filter.h).
+  // `fanout`: as one of several, of which each frame reaches one (fanout.h).
+  [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name, std::optional<Ipv4Address> address,
+                                                                          Fanout* fanout = nullptr);
   // A TAP device of this name, made if there is none, and up. The kernel has the other end, with an address of its own; the
   // stack's is `mac`. Needs CAP_NET_ADMIN.
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_tap(const std::string& name, const MacAddress& mac);
@@ -39,7 +41,7 @@ class PacketPort final : public Port {
   PacketPort(Fd fd, const PortCapabilities& capabilities, bool tap) : fd_(std::move(fd)), capabilities_(capabilities), tap_(tap), buffers_(burst) {}
   // The frame in a buffer, `bytes` long with its virtio-net header. False: it is none.
   [[nodiscard]] bool take(std::size_t buffer, std::size_t bytes, ReceivedFrame& frame);
-  std::size_t receive_packets(std::size_t count, std::array<std::size_t, burst>& bytes, std::array<bool, burst>& foreign);
+  std::size_t receive_packets(std::size_t count, std::array<std::size_t, burst>& bytes);
   std::size_t receive_tap(std::size_t count, std::array<std::size_t, burst>& bytes);
 
   Fd fd_;

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/config.h"
+#include "tcp/big_endian.h"
+#include "tcp/checksum.h"
 #include "tcp/ethernet.h"
 #include "tcp/frame_writer.h"
 #include "tcp/segmentation.h"
@@ -103,6 +105,7 @@ class Script {
       return end_->connect(local_port_, {there, peer_port}, now_), "";
     }
     if (command == "in") return in(read_line(words)), "";
+    if (command == "icmp") return icmp(words), "";
     if (command == "out") return out(read_line(words));
     if (command == "none") {
       collect();
@@ -117,6 +120,7 @@ class Script {
     if (command == "offer") return end_->offer(number, now_), "";
     if (command == "finish") return end_->finish(now_), "";
     if (command == "abort") return end_->abort(now_), "";
+    if (command == "release") return end_->release(now_), "";
     return told(command, number, words);
   }
 
@@ -162,6 +166,36 @@ class Script {
     receive(frame);
   }
 
+  // "Fragmentation needed", with the beginning of a segment of ours.
+  void icmp(std::istringstream& words) {
+    std::uint32_t mtu = 0, number = 0;
+    words >> mtu >> number;
+    std::vector<std::byte> message(8 + ipv4_header_bytes + 8);
+    message[0] = std::byte{3};
+    message[1] = std::byte{icmp_fragmentation_needed};
+    store_be16(&message[6], static_cast<std::uint16_t>(mtu));
+    Ipv4Packet quoted;
+    quoted.source = here;
+    quoted.target = there;
+    quoted.protocol = protocol_tcp;
+    write_ipv4_header(quoted, 8, std::span(message).subspan<8, ipv4_header_bytes>());
+    store_be16(&message[28], local_port_);
+    store_be16(&message[30], peer_port);
+    store_be32(&message[32], (initial_ + number).value());
+    Checksum checksum;
+    checksum.add(message);
+    store_be16(&message[2], checksum.finish());
+    std::vector<std::byte> frame(ethernet_header_bytes + ipv4_header_bytes);
+    write_ethernet_header({mac_here, mac_there, ethertype_ipv4}, frame.data());
+    Ipv4Packet packet;
+    packet.source = there;
+    packet.target = here;
+    packet.protocol = protocol_icmp;
+    write_ipv4_header(packet, message.size(), std::span(frame).subspan<ethernet_header_bytes, ipv4_header_bytes>());
+    frame.insert(frame.end(), message.begin(), message.end());
+    stack_->receive({frame, true}, now_);
+  }
+
   void wait(TimeNs duration) {
     const TimeNs until = now_ + duration;
     while (stack_->next_due() <= until) {
@@ -176,7 +210,17 @@ class Script {
     end_->react(now_);
     std::array<FrameToSend, 64> frames;
     for (std::size_t count; (count = stack_->transmit(frames, now_)) > 0;)
-      for (std::size_t i = 0; i < count; ++i) sent_.push_back(whole_frame(frames[i]));
+      for (std::size_t i = 0; i < count; ++i) {
+        std::vector<std::byte> frame = whole_frame(frames[i]);
+        if (read_ethernet_header(frame.data()).type == ethertype_arp) answer_arp();
+        else sent_.push_back(std::move(frame));
+      }
+  }
+
+  void answer_arp() {
+    FrameToSend reply;
+    write_arp_frame({true, mac_there, there, mac_here, here}, mac_there, mac_here, reply);
+    receive(reply);
   }
 
   static bool parse(const std::vector<std::byte>& frame, Segment& segment) {

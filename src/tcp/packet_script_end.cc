@@ -26,6 +26,7 @@ class BareEnd final : public ScriptEnd, private Owner {
   void offer(std::uint64_t position, TimeNs now) override { stack_->offer(flow_, position, now); }
   void finish(TimeNs now) override { stack_->finish(flow_, now); }
   void abort(TimeNs now) override { stack_->abort(flow_, now); }
+  void release(TimeNs now) override { stack_->release(flow_, now); }
 
   [[nodiscard]] std::uint64_t received() override { return listen_to_stack(), last_.received; }
   [[nodiscard]] std::uint64_t acknowledged() override { return listen_to_stack(), last_.acknowledged; }
@@ -60,7 +61,7 @@ class BareEnd final : public ScriptEnd, private Owner {
 class ProgramEnd final : public ScriptEnd {
  public:
   ProgramEnd() : service_(TcpServiceLimits{}), program_({8, 1 << 20, script_receive_bytes}) {
-    OFP_ASSERT(service_.open(1, program_.layout, true, [this] { return program_.memory; }));
+    OFP_ASSERT(service_.open(1, program_.layout, {0, true}, [this] { return program_.memory; }));
   }
   [[nodiscard]] Owner& owner() override { return service_; }
   void serve(Stack& stack) override { service_.serve(stack); }
@@ -81,6 +82,7 @@ class ProgramEnd final : public ScriptEnd {
   }
   void finish(TimeNs) override { OFP_ASSERT(area().finish(flow())); }
   void abort(TimeNs) override { area().abort(flow()); }
+  void release(TimeNs) override { area().close(flow()); }
 
   // Those that are in the ring have to be the peer's.
   [[nodiscard]] std::uint64_t received() override {

@@ -26,6 +26,7 @@ class ScriptEnd {
   virtual void offer(std::uint64_t position, TimeNs now) = 0;
   virtual void finish(TimeNs now) = 0;
   virtual void abort(TimeNs now) = 0;
+  virtual void release(TimeNs now) = 0;
 
   // What it was told by now.
   [[nodiscard]] virtual std::uint64_t received() = 0;

@@ -50,7 +50,21 @@ TEST(Handshake, RepeatsItsAnswerWithBackoffAndForgets) {
     out SA 0 ack 1
     wait 2100ms
     out SA 0 ack 1
+    none
+    wait 4100ms
+    out SA 0 ack 1
+    none
+    wait 8100ms
+    out SA 0 ack 1
+    none
+    wait 16100ms
+    out SA 0 ack 1
+    none
     wait 200s
+    none
+    in  A 1 ack 1
+    out R
+    none
   )");
 }
 
@@ -491,6 +505,43 @@ TEST(Close, RepeatsItsFin) {
   )");
 }
 
+// Our last acknowledgement was lost, and is asked for until its peer has it.
+TEST(Close, AFinAgainBeginsTimeWaitAnew) {
+  std::string script = served + R"(
+    finish
+    out FA 1 ack 1
+    in  A 1 ack 2
+    in  FA 1 ack 2
+    out A 2 ack 2
+  )";
+  for (int i = 0; i < 3; ++i) script += "wait 50s\n in FA 1 ack 2\n out A 2 ack 2\n";
+  expect_script(script + "wait 61s\n in FA 1 ack 2\n out R 2\n");
+}
+
+// Whoever keeps its window closed and answers each probe is there; but nobody here waits for what it does not take.
+TEST(Close, OfWhatThePeerNeverTakesEndsWhenNobodyIsLeft) {
+  std::string script = served + R"(
+    in  A 1 ack 1 win 0
+    offer 100
+    release
+    none
+  )";
+  for (int i = 0; i < 120; ++i) script += "wait 30s\n in A 1 ack 1 win 0\n";
+  expect_script(script + "gone");
+}
+
+// A byte now and then would take it days.
+TEST(Close, OfWhatThePeerTakesByteByByteEndsToo) {
+  std::string script = served + R"(
+    in  A 1 ack 1 win 0
+    offer 3000
+    release
+    none
+  )";
+  for (int i = 1; i < 5; ++i) script += fmt::format("wait 20s\n in A 1 ack {} win 1\n", i);
+  expect_script(script + "wait 1s\n gone");
+}
+
 TEST(Reset, OnlyOfTheVeryNextNumber) {
   expect_script(served + R"(
     in  R 2
@@ -520,6 +571,18 @@ TEST(Reset, AcknowledgementsOfWhatWasNeverSentAreAskedAbout) {
     out A 1 ack 1
     received 0
   )");
+}
+
+// RFC 5961, 5.2: of one who sees the flow, none is further back than the largest window it has told.
+TEST(Reset, AcknowledgementsOlderThanAnyWindowAreAskedAbout) {
+  const std::string begun = R"(
+    listen 80
+    in  S 0 win 65535 mss 1460 sack scale 7
+    out SA 0 ack 1
+    in  A 1 ack 1 win 1000        # 128,000 bytes
+  )";
+  expect_script(begun + fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 101\n received 100", (1ull << 32) + 1 - 128'000));
+  expect_script(begun + fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 1\n received 0", (1ull << 32) + 1 - 128'001));
 }
 
 TEST(Reset, IsSaidByAbort) {

@@ -13,7 +13,7 @@ using wire::TcpSlowLine;
 
 constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken), asleep_word = offsetof(TcpSlowLine, asleep);
 
-std::atomic_ref<std::uint64_t> at(MutableBytes memory, std::uint64_t offset) noexcept {
+std::atomic_ref<std::uint64_t> word_at(MutableBytes memory, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
 }
 
@@ -30,8 +30,8 @@ SlowPathArea::SlowPathArea(Side side, MutableBytes memory, const TcpSlowLayout& 
   in_ = side == Side::agent ? to_agent : to_process;
 }
 
-std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept { return at(memory_, other_line_ + offset).load(std::memory_order_acquire); }
-void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept { at(memory_, own_line_ + offset).store(value, std::memory_order_release); }
+std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept { return word_at(memory_, other_line_ + offset).load(std::memory_order_acquire); }
+void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept { word_at(memory_, own_line_ + offset).store(value, std::memory_order_release); }
 
 std::uint64_t SlowPathArea::room() const noexcept {
   const std::uint64_t there = sent_ - taken_there();
@@ -111,7 +111,7 @@ bool SlowPathArea::wants_wake() noexcept {
   posted_ = false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (other_word(asleep_word) == 0) return false;
-  at(memory_, other_line_ + asleep_word).store(0, std::memory_order_release);
+  word_at(memory_, other_line_ + asleep_word).store(0, std::memory_order_release);
   return true;
 }
 

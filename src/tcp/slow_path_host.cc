@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "tcp/slow_path_records.h"
 
@@ -134,7 +135,7 @@ void HostSlowPath::returned(const ReceivedFrame& frame) {
 
 void HostSlowPath::neighbour(Ipv4Address address, const MacAddress& mac) {
   wire::TcpSlowNeighbour told{address.value, {}, 0};
-  std::ranges::copy(mac, told.mac);
+  std::memcpy(told.mac, mac.data(), sizeof told.mac);
   area_.post(TcpSlowKind::neighbour, told);
 }
 

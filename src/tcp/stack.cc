@@ -88,7 +88,7 @@ void Stack::note(Flow& flow, std::uint8_t changes) {
 }
 
 void Stack::arm(Flow& flow) {
-  const TimeNs due = std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
+  const TimeNs due = std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at, give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
   // One that is later is found to be so when the timer fires: most are put off by the next acknowledgement anyhow.
   if (due < wheel_.due(flow.index)) wheel_.set(flow.index, due);
 }
@@ -97,6 +97,7 @@ void Stack::arm(Flow& flow) {
 void Stack::end(Flow& flow, FlowError error) {
   if (flow.state == FlowState::closed) return;
   if (flow.state == FlowState::time_wait) --time_wait_flows_;
+  be_no_orphan(flow);
   if (flow.elsewhere || fast_ != nullptr) ended_elsewhere(flow, error);
   const bool told = flow.changes & change::closed || flow.state == FlowState::time_wait;
   flow.state = FlowState::closed;
@@ -125,6 +126,32 @@ void Stack::tell_gone(Flow& flow) {
   if (!flow.gone_told) note(flow, change::gone);
 }
 
+// Nobody waits for what becomes of it, but a peer that takes nothing would keep it, and its owner's handle, for good.
+void Stack::become_orphan(Flow& flow, TimeNs now) {
+  if (flow.state == FlowState::closed || flow.state == FlowState::time_wait) return;
+  flow.slow->waits_since = 0;
+  wait_on(flow, now);
+  arm(flow);
+  const auto over = [&](FlowId id) { return flows_[id.index].generation != id.generation || !flows_[id.index].orphan; };
+  while (!orphans_.empty() && over(orphans_.front())) orphans_.pop_front();
+  if (orphans_.size() > 2 * std::size_t{options_.orphans_max} + 16) std::erase_if(orphans_, over);
+  flow.orphan = true;
+  orphans_.push_back(id_of(flow));
+  ++orphans_left_;
+  while (orphans_left_ > options_.orphans_max) {
+    const FlowId oldest = orphans_.front();
+    orphans_.pop_front();
+    if (over(oldest)) continue;
+    ++counters_.orphans_reset;
+    reset(flows_[oldest.index], FlowError::timed_out, now);
+  }
+}
+
+void Stack::be_no_orphan(Flow& flow) noexcept {
+  if (flow.orphan) --orphans_left_;
+  flow.orphan = false;
+}
+
 void Stack::free_flow(Flow& flow) {
   if (flow.is_changed || flow.is_ready) return;  // in a list by its index: freed when it comes out
   flow.slow.reset();
@@ -147,6 +174,7 @@ void Stack::enter(Flow& flow, FlowState state, TimeNs now) {
   flow.state = state;
   if (state == FlowState::fin_wait_2 && flow.released) flow.retransmit_due = now + options_.fin_wait_ns;
   if (state == FlowState::time_wait) {
+    be_no_orphan(flow);
     flow.retransmit_due = now + options_.time_wait_ns;
     flow.ack_due = never;
     flow.slow->scoreboard.reset();

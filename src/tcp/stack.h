@@ -53,6 +53,7 @@ class Stack {
   // Peers may connect to `port` from now on; `receive_bytes` of each may come before the owner allows more.
   [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options = {});
   void stop_listening(std::uint16_t port);
+  [[nodiscard]] std::optional<std::uint64_t> listener(std::uint16_t port) const noexcept;  // its tag
   // `local_port` 0: any that is free. Error: an address that nobody can have, no route, no port or place that is free, or these four numbers
   // are a connection's already.
   [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes,
@@ -113,6 +114,8 @@ class Stack {
   void end(Flow& flow, FlowError error);
   void reset(Flow& flow, FlowError error, TimeNs now);  // with a RST to the peer
   void tell_gone(Flow& flow);
+  void become_orphan(Flow& flow, TimeNs now);
+  void be_no_orphan(Flow& flow) noexcept;
   void free_flow(Flow& flow);
   void arm(Flow& flow);
   void enter(Flow& flow, FlowState state, TimeNs now);
@@ -159,6 +162,7 @@ class Stack {
   void receive_segment(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
   void receive_in_syn_sent(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
   void take_syn_options(Flow& flow, const TcpOptions& peer) const noexcept;
+  static void take_window(Flow& flow, std::uint32_t window, Sequence sequence, Sequence ack) noexcept;
   [[nodiscard]] bool acceptable(Flow& flow, const Segment& segment, TimeNs now);
   void challenge(Flow& flow, TimeNs now);
   void established(Flow& flow, TimeNs now);
@@ -208,6 +212,9 @@ class Stack {
   void retransmission_due(Flow& flow, TimeNs now);
   void keepalive_due(Flow& flow, TimeNs now);
   [[nodiscard]] TimeNs keepalive_at(const Flow& flow) const noexcept;
+  static void begin_waiting(Flow& flow, TimeNs now) noexcept;
+  void wait_on(Flow& flow, TimeNs now) const noexcept;
+  [[nodiscard]] TimeNs give_up_at(const Flow& flow) const noexcept;
 
   [[nodiscard]] std::uint32_t timestamp(std::uint32_t offset, TimeNs now) const noexcept {
     return offset + static_cast<std::uint32_t>(now / millisecond_ns);
@@ -238,6 +245,8 @@ class Stack {
   std::deque<std::uint32_t> ready_, changed_;
   std::deque<FlowId> time_wait_;     // the oldest first; some have gone already
   std::size_t time_wait_flows_ = 0;
+  std::deque<FlowId> orphans_;       // likewise
+  std::size_t orphans_left_ = 0;
   std::deque<FrameToSend> strays_;
   std::span<FrameToSend> out_;
   std::size_t out_used_ = 0;

@@ -29,10 +29,9 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
     challenge(flow, now);  // of what was never sent
     return false;
   }
-  // Old ones are common; those older than any window are somebody's guess (RFC 5961, 5.2).
-  const std::uint32_t window_most = std::uint32_t{65'535} << flow.send_scale;
+  // Old ones are common; those older than any window that the peer told are somebody's guess (RFC 5961, 5.2).
   if (ack < flow.una) {
-    if (bytes_between(ack, flow.una) > window_most) {
+    if (bytes_between(ack, flow.una) > flow.slow->send_window_most) {
       challenge(flow, now);
       return false;
     }
@@ -43,9 +42,7 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
   if (flow.window_sequence < segment.sequence || (flow.window_sequence == segment.sequence && flow.window_ack <= ack)) {
     if (window != flow.send_window) make_ready(flow);
     if (window > 0) flow.slow->probes = 0;
-    flow.send_window = window;
-    flow.window_sequence = segment.sequence;
-    flow.window_ack = ack;
+    take_window(flow, window, segment.sequence, ack);
   }
   // Whoever answers is there, however long its window stays closed.
   if (flow.send_window == 0) flow.retries = std::min<std::uint8_t>(flow.retries, 6), flow.slow->probes = std::min<std::uint8_t>(flow.slow->probes, 6);
@@ -105,6 +102,7 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
   if ((!flow.repairing || flow.timed_out) && (!echoes || congestion_.wants_ecn()))
     congestion_.on_acknowledged(flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
   flow.retransmit_due = never;
+  wait_on(flow, now);
   flow.tail_due = flow.wants_tail = false;
   if (flow.una != flow.next) await_acknowledgement(flow, now);
   if (data > 0) note(flow, change::acknowledged);

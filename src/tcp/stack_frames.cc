@@ -84,11 +84,13 @@ void Stack::receive_unreachable(const IcmpUnreachable& icmp, TimeNs now) {
   if (icmp.sequence < flow.una || icmp.sequence >= flow.next) return drop(Drop::bad_icmp);
   if (icmp.code == icmp_fragmentation_needed) {
     constexpr std::uint16_t next_smaller = 1280;  // of routers that do not say (RFC 1191, 7.1, in short)
-    const std::uint16_t mtu = icmp.mtu != 0 ? icmp.mtu : next_smaller;
-    const std::uint32_t headers = ipv4_header_bytes + tcp_header_bytes + (flow.timestamps ? 12u : 0u);
-    const auto mss = static_cast<std::uint16_t>(std::max<std::uint32_t>(options_.mss_least, mtu > headers ? mtu - headers : 0));
+    const std::uint16_t mtu = std::max(icmp.mtu != 0 ? icmp.mtu : next_smaller, options_.path_mtu_least);
+    const auto mss = static_cast<std::uint16_t>(mtu - ipv4_header_bytes - tcp_header_bytes - (flow.timestamps ? 12u : 0u));
     if (mss >= flow.mss) return;
+    if (flow.slow->mss_again_at == never) flow.slow->mss_before = flow.mss;
+    flow.slow->mss_again_at = now + options_.path_mtu_ns;
     flow.mss = mss;
+    arm(flow);
     // What was too large is sent again, in smaller pieces, and is no sign of congestion.
     if (flow.state < FlowState::established || flow.next == flow.una) return;
     scoreboard(flow).lose_all(flow.una, flow.next);
@@ -102,7 +104,6 @@ void Stack::receive_unreachable(const IcmpUnreachable& icmp, TimeNs now) {
   if (flow.state != FlowState::syn_sent) return;
   const bool refused = icmp.code == icmp_port_unreachable || icmp.code == icmp_protocol_unreachable;
   end(flow, refused ? FlowError::refused : FlowError::unreachable);
-  static_cast<void>(now);
 }
 
 FrameToSend* Stack::stray() {

@@ -79,9 +79,7 @@ void Stack::take_handed(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs no
   flow.slow->iss = flow.una - 1u;
   flow.receive_next = flow.ack_sent = Sequence(handed.receive_next);
   flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
-  flow.send_window = handed.send_window;
-  flow.window_sequence = Sequence(handed.window_sequence);
-  flow.window_ack = Sequence(handed.window_ack);
+  take_window(flow, handed.send_window, Sequence(handed.window_sequence), Sequence(handed.window_ack));
   flow.recent_timestamp = handed.recent_timestamp;
   flow.heard_ms = timestamp(0, now);
   flow.mss = handed.mss;

@@ -158,9 +158,7 @@ void Stack::take_half_open(Flow& flow, const HalfOpen& half, const Segment& segm
   flow.una = flow.next = half.iss + 1;
   flow.receive_next = flow.ack_sent = half.irs + 1;
   flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
-  flow.send_window = half.peer_window;
-  flow.window_sequence = half.irs;
-  flow.window_ack = half.iss;
+  take_window(flow, half.peer_window, half.irs, half.iss);
   take_syn_options(flow, half.peer);
   flow.ecn = half.ecn;
   if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;

@@ -16,6 +16,11 @@ void Stack::stop_listening(std::uint16_t port) {
   if (listeners_.erase(port) != 0 && slow_ != nullptr) slow_->stop_listening(port);
 }
 
+std::optional<std::uint64_t> Stack::listener(std::uint16_t port) const noexcept {
+  const auto found = listeners_.find(port);
+  return found == listeners_.end() ? std::nullopt : std::optional(found->second.tag);
+}
+
 bool Stack::is_steered_here(const FlowKey& key) const noexcept {
   return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port, options_.cores) == options_.core;
 }
@@ -108,6 +113,7 @@ void Stack::release(FlowId id, TimeNs now) {
   if (flow->state == FlowState::closed || flow->state == FlowState::time_wait) return tell_gone(*flow);
   if (flow->state == FlowState::fin_wait_2) enter(*flow, FlowState::fin_wait_2, now);
   finish(id, now);
+  become_orphan(*flow, now);
 }
 
 void Stack::set_options(FlowId id, const FlowOptions& options, TimeNs now) {

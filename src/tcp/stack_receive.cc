@@ -16,6 +16,7 @@ void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
   const bool receives = flow.state == FlowState::established || flow.state == FlowState::fin_wait_1 || flow.state == FlowState::fin_wait_2;
   if (!receives) {
     flow.wants_ack = true;  // behind its FIN, or that FIN again
+    if (flow.state == FlowState::time_wait && segment.has(flag::fin)) flow.retransmit_due = now + options_.time_wait_ns;
     return make_ready(flow);
   }
   Sequence begin = segment.has(flag::syn) ? segment.sequence + 1 : segment.sequence;

@@ -20,11 +20,19 @@ void Stack::take_syn_options(Flow& flow, const TcpOptions& peer) const noexcept 
   flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
 }
 
+void Stack::take_window(Flow& flow, std::uint32_t window, Sequence sequence, Sequence ack) noexcept {
+  flow.send_window = window;
+  flow.slow->send_window_most = std::max(flow.slow->send_window_most, window);
+  flow.window_sequence = sequence;
+  flow.window_ack = ack;
+}
+
 void Stack::established(Flow& flow, TimeNs now) {
   flow.state = FlowState::established;
   flow.heard_ms = timestamp(0, now);
   flow.retries = 0;
   flow.retransmit_due = never;
+  flow.slow->waits_since = 0;
   note(flow, change::connected);
   arm(flow);
   make_ready(flow);
@@ -61,9 +69,7 @@ void Stack::receive_segment(Flow& flow, const Segment& segment, const MacAddress
   if (!segment.has(flag::ack)) return;
   if (flow.state == FlowState::syn_received) {
     if (segment.acknowledgement != flow.next) return refuse(segment, from);
-    flow.send_window = std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale);
-    flow.window_sequence = segment.sequence;
-    flow.window_ack = segment.acknowledgement;
+    take_window(flow, std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale), segment.sequence, segment.acknowledgement);
     flow.una = segment.acknowledgement;
     ++counters_.connected;
     established(flow, now);
@@ -85,9 +91,7 @@ void Stack::receive_in_syn_sent(Flow& flow, const Segment& segment, const MacAdd
   if (!segment.has(flag::syn)) return;
   flow.receive_next = flow.ack_sent = segment.sequence + 1;
   flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
-  flow.send_window = segment.window;
-  flow.window_sequence = segment.sequence;
-  flow.window_ack = acknowledged ? segment.acknowledgement : flow.una;
+  take_window(flow, segment.window, segment.sequence, acknowledged ? segment.acknowledgement : flow.una);
   take_syn_options(flow, segment.options);
   flow.ecn = flow.ecn && acknowledged && segment.has(flag::ece) && !segment.has(flag::cwr);
   congestion_.begin(flow.congestion, flow.mss, now);
@@ -128,7 +132,6 @@ bool Stack::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
   if (segment.end() < flow.receive_next || begin > flow.receive_edge) {
     if (reset) return false;
     ++counters_.duplicates;
-    if (flow.state == FlowState::time_wait && segment.has(flag::fin)) flow.retransmit_due = now + options_.time_wait_ns;
     // What carries something is answered each time, or its sender would go on sending it; the rest seldom, or two ends
     // that disagree would answer each other for ever.
     if (segment.length() > 0 && !segment.has(flag::syn)) {

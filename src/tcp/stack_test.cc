@@ -91,6 +91,26 @@ TEST(Stack, GivesUpAPeerThatIsSilent) {
   EXPECT_EQ(flow.error, FlowError::timed_out);
 }
 
+// RFC 5482: neither a peer that is silent nor one that keeps its window closed.
+TEST(Stack, GivesUpAfterTheUsersTimeout) {
+  for (const bool silent : {true, false}) {
+    World world({}, {0, 4096, silent});
+    TestFlow& flow = world.connect(0, port, {1000, 65'536});
+    flow.finish_wanted = false;
+    world.run(second_ns);
+    world.ends[0].stack->set_options(flow.id, {.user_timeout_ns = 5 * second_ns}, world.now);
+    world.run(100 * second_ns);  // nothing waits
+    ASSERT_FALSE(flow.closed);
+    if (silent) world.cut_off(0);
+    flow.sends = 60'000;
+    world.ends[0].owner.act(*world.ends[0].stack, world.now);
+    world.run(5 * second_ns - millisecond_ns);
+    EXPECT_FALSE(flow.closed) << silent;
+    EXPECT_TRUE(world.run_until([&] { return flow.closed; }, second_ns)) << silent;
+    EXPECT_EQ(flow.error, FlowError::timed_out);
+  }
+}
+
 TEST(Stack, ResetsWhatIsAborted) {
   World world({}, {0, 65'536});
   TestFlow& flow = world.connect(0, port, {1000, 65'536});
@@ -114,6 +134,40 @@ TEST(Stack, ResetsASenderNobodyReadsAnyMore) {
   world.run(10 * second_ns);
   EXPECT_EQ(world.accepted().error, FlowError::reset);
   world.nothing_is_left();
+}
+
+// Nobody is left here, and its peer takes little; what was sent arrives as long as it takes something.
+TEST(Stack, WhatIsReleasedGoesOnAsLongAsThePeerTakesIt) {
+  World world({}, {0, 4096, false});
+  TestFlow& flow = world.connect(0, port, {60'000, 65'536});
+  world.run(second_ns);
+  world.ends[0].stack->release(flow.id, world.now);
+  for (int i = 0; i < 30 && !world.accepted().finished; ++i) {
+    world.accepted().reads = true;
+    world.ends[1].owner.act(*world.ends[1].stack, world.now);
+    world.accepted().reads = false;
+    world.run(20 * second_ns);
+  }
+  EXPECT_EQ(world.accepted().received, 60'000u);
+  EXPECT_TRUE(world.accepted().finished);
+  world.accepted().reads = true;
+  world.nothing_is_left();
+  EXPECT_EQ(world.ends[0].stack->counters().orphans_reset, 0u);
+}
+
+TEST(Stack, HasNoMoreReleasedFlowsThanItsBound) {
+  TestNetworkOptions options;
+  options.stack.orphans_max = 4;
+  World world(options, {0, 4096, false});
+  std::vector<TestFlow*> flows;
+  for (int i = 0; i < 10; ++i) flows.push_back(&world.connect(0, port, {60'000, 65'536}));
+  world.run(second_ns);
+  for (TestFlow* flow : flows) world.ends[0].stack->release(flow->id, world.now);
+  world.run(millisecond_ns);
+  for (std::size_t i = 0; i < flows.size(); ++i) EXPECT_EQ(flows[i]->gone, i < 6) << i;
+  EXPECT_EQ(world.ends[0].stack->counters().orphans_reset, 6u);
+  world.run(100 * second_ns);
+  EXPECT_EQ(world.ends[0].stack->flows(), 0u);
 }
 
 TEST(Stack, HalfCloseLeavesTheOtherDirectionOpen) {
@@ -303,9 +357,9 @@ TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
   stack.receive({icmp_about(inside, inside.una, 1000), false}, world.now);
   EXPECT_EQ(inside.mss, 1000 - 40 - 12);
   stack.receive({icmp_about(inside, inside.una, 60), false}, world.now);
-  EXPECT_EQ(inside.mss, stack.options().mss_least);
+  EXPECT_EQ(inside.mss, stack.options().path_mtu_least - 40 - 12);
   stack.receive({icmp_about(inside, inside.una, 1400), false}, world.now);
-  EXPECT_EQ(inside.mss, stack.options().mss_least);  // never larger again
+  EXPECT_EQ(inside.mss, stack.options().path_mtu_least - 40 - 12);  // nobody makes it larger
   ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
   EXPECT_EQ(world.accepted().read, 400'000u);
   EXPECT_EQ(world.accepted().wrong, 0u);

@@ -10,8 +10,35 @@ TimeNs Stack::keepalive_at(const Flow& flow) const noexcept {
   return flow.slow->probe_at;
 }
 
+void Stack::begin_waiting(Flow& flow, TimeNs now) noexcept {
+  if (flow.slow->waits_since != 0) return;
+  flow.slow->waits_since = now;
+  flow.slow->waited_at = flow.acknowledged;
+}
+
+// Something was acknowledged. A peer that takes a byte now and then keeps nobody waiting who has left.
+void Stack::wait_on(Flow& flow, TimeNs now) const noexcept {
+  FlowSlow& slow = *flow.slow;
+  const bool all = flow.una == flow.next && (flow.fin_sent || flow.next == data_end(flow));
+  if (all || !flow.released || slow.waits_since == 0 || flow.acknowledged - slow.waited_at >= flow.mss) slow.waits_since = 0;
+  if (!all) begin_waiting(flow, now);
+}
+
+// When what was sent has waited for too long.
+TimeNs Stack::give_up_at(const Flow& flow) const noexcept {
+  const FlowSlow& slow = *flow.slow;
+  if (slow.waits_since == 0) return never;
+  const TimeNs user = slow.options.user_timeout_ns != 0 ? slow.options.user_timeout_ns : never, orphan = flow.released && fast_ == nullptr ? options_.orphan_ns : never;
+  const TimeNs most = std::min(user, orphan);
+  return most == never ? never : slow.waits_since + most;
+}
+
 void Stack::timer_due(Flow& flow, TimeNs now) {
   if (flow.state == FlowState::closed) return;
+  if (give_up_at(flow) <= now) {
+    counters_.orphans_reset += flow.released ? 1 : 0;
+    return reset(flow, FlowError::timed_out, now);
+  }
   if (flow.ack_due <= now) {
     flow.ack_due = never;
     flow.wants_ack = true;
@@ -20,6 +47,10 @@ void Stack::timer_due(Flow& flow, TimeNs now) {
   if (flow.paced_until != 0 && flow.paced_until <= now) {
     flow.paced_until = 0;
     make_ready(flow);
+  }
+  if (flow.slow->mss_again_at <= now) {
+    flow.slow->mss_again_at = never;
+    flow.mss = flow.slow->mss_before;
   }
   if (flow.retransmit_due <= now) retransmission_due(flow, now);
   if (flow.state == FlowState::closed) return;
@@ -84,8 +115,9 @@ void Stack::keepalive_due(Flow& flow, TimeNs now) {
     flow.slow->probes = 0;
     return;
   }
-  // Answers make it heard again, so these go out in a row only to one that is silent.
-  if (flow.slow->probes >= options.keepalive_probes) return reset(flow, FlowError::timed_out, now);
+  // Answers make it heard again, so these go out in a row only to one that is silent. The user's timeout takes the place of their number, as in Linux.
+  const bool silent = options.user_timeout_ns != 0 ? flow.slow->probes > 0 && silent_ns >= options.user_timeout_ns : flow.slow->probes >= options.keepalive_probes;
+  if (silent) return reset(flow, FlowError::timed_out, now);
   ++flow.slow->probes;
   flow.slow->probe_at = now + options.keepalive_interval_ns;
   flow.wants_probe = true;

@@ -112,8 +112,10 @@ void Stack::serve(Flow& flow, TimeNs now) {
   if (flow.wants_ack && room_to_send()) emit(flow, {flow.next, flow.next}, 0, *to, now);
   if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) make_ready(flow);
   // Nothing is on its way that could be answered, and something cannot be sent: the window is asked for.
-  if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0)
+  if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0) {
     flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.slow->probes);
+    begin_waiting(flow, now);
+  }
   arm(flow);
   if (flow.state == FlowState::time_wait && slow_ != nullptr && !flow.wants_ack) hand_back(flow);
 }
@@ -145,6 +147,7 @@ void Stack::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
   flow.timed_at = now;
   flow.next = flow.slow->iss + 1;
   flow.timed = flow.next;
+  begin_waiting(flow, now);
   flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
   arm(flow);
 }
@@ -213,6 +216,7 @@ bool Stack::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t sent = emit(flow, {begin, begin + bytes + (fin ? 1 : 0)}, 0, to, now);
   if (sent == 0) return false;
   flow.next += sent;
+  begin_waiting(flow, now);
   if (sent == bytes + 1) {
     flow.fin_sent = true;
     flow.state = flow.state == FlowState::close_wait ? FlowState::last_ack : FlowState::fin_wait_1;

@@ -2,11 +2,13 @@
 #include "tcp/test_steering.h"
 
 #include <gtest/gtest.h>
+#include <linux/if_packet.h>
 
 #include <random>
 
 #include "tcp/icmp.h"
 #include "tcp/ipv4.h"
+#include "tcp/packet_filter.h"
 #include "wire/flow_steering.h"
 
 namespace offpath::tcp {
@@ -34,6 +36,42 @@ std::vector<std::byte> ethernet(std::uint16_t type) {
   std::vector<std::byte> frame(ethernet_header_bytes);
   write_ethernet_header({{}, {}, type}, frame.data());
   return frame;
+}
+
+TEST(PacketFilter, TakesWhatAStackReadsAndNothingThatIsSentHere) {
+  constexpr Ipv4Address own{0x0a000001};
+  const auto program = taking_program(own), any = taking_program({});
+  const auto datagram = [](std::uint32_t to, std::uint8_t protocol, std::uint16_t fragment = 0x4000, std::uint8_t icmp_type = 3, std::size_t options = 0) {
+    auto frame = ethernet(ethertype_ipv4);
+    put_ipv4(frame, {0x0a000002, to, 0, 0}, protocol, options);
+    store_be16(frame.data() + ethernet_header_bytes + 6, fragment);
+    frame[ethernet_header_bytes + 20 + options] = std::byte{icmp_type};
+    return frame;
+  };
+  const auto takes = [&](const std::vector<std::byte>& frame, const FrameTold& told = {}) {
+    EXPECT_EQ(run_filter(any, frame, told) != 0, told.type != PACKET_OUTGOING && told.tag.value_or(0) % 4096 == 0);
+    return run_filter(program, frame, told) == ~0u;
+  };
+  auto arp = ethernet(ethertype_arp);
+  arp.resize(42);
+  for (const std::uint8_t protocol : {std::uint8_t{6}, std::uint8_t{1}})
+    for (const std::size_t options : {0u, 4u, 40u}) {
+      EXPECT_TRUE(takes(datagram(own.value, protocol, 0x4000, 3, options)));
+      EXPECT_FALSE(takes(datagram(own.value + 1, protocol, 0x4000, 3, options)));
+    }
+  EXPECT_TRUE(takes(arp));
+  EXPECT_TRUE(takes(datagram(own.value, 6, 0)));
+  EXPECT_FALSE(takes(datagram(own.value, 17)));             // UDP
+  EXPECT_FALSE(takes(datagram(own.value, 1, 0x4000, 8)));   // an echo
+  EXPECT_FALSE(takes(datagram(own.value, 6, 0x2000)));      // more fragments
+  EXPECT_FALSE(takes(datagram(own.value, 6, 0x0001)));      // a later one
+  EXPECT_FALSE(takes(ethernet(0x86dd)));
+  EXPECT_FALSE(takes(ethernet(ethertype_ipv4)));            // without a header
+  for (const auto& frame : {arp, datagram(own.value, 6)}) {
+    EXPECT_FALSE(takes(frame, {.type = PACKET_OUTGOING}));
+    EXPECT_FALSE(takes(frame, {.tag = 5}));
+    EXPECT_TRUE(takes(frame, {.tag = 0xe000}));
+  }
 }
 
 class Steering : public testing::TestWithParam<std::uint32_t> {

@@ -29,7 +29,7 @@ TcpError error_of(FlowError error) noexcept {
 
 // ---- programs
 
-Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory) {
+Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory) {
   OFP_ASSERT(number < 1ull << 48);
   const auto admit = [&]() -> Status {
     OFP_TRY(wire::check_tcp_area(layout));
@@ -49,7 +49,7 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
     ++counters_.programs_refused;
     return admitted;
   }
-  Program& program = programs_.try_emplace(number, number, layout, core_, privileged, std::move(memory)).first->second;
+  Program& program = programs_.try_emplace(number, number, layout, core_, who, std::move(memory)).first->second;
   OFP_ASSERT(program.area.attach(program.memory()));
   // The address decides something where there are several cores.
   if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
@@ -150,7 +150,7 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
   std::vector<ProgramStatus> all;
   for (const auto& [number, program] : programs_) {
     ProgramStatus& status = all.emplace_back();
-    status = {number, program.area.layout().bytes, 0, 0, 0};
+    status = {number, program.area.layout().bytes, 0, 0, 0, program.charged_bytes};
     for (const Held& held : program.held) {
       status.flows += held.is == Held::Is::flow;
       status.listeners += held.is == Held::Is::listener && core_ == 0;
@@ -187,8 +187,13 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
     ++counters_.without_seat;
     return std::nullopt;
   }
-  const std::uint32_t handle = *listener.seats.begin();
-  listener.seats.erase(listener.seats.begin());
+  const auto seat = std::ranges::find_if(listener.seats, [&](std::uint32_t each) { return charge(*program, program->held[each]); });
+  if (seat == listener.seats.end()) {
+    ++counters_.without_memory;
+    return std::nullopt;
+  }
+  const std::uint32_t handle = *seat;
+  listener.seats.erase(seat);
   Held& held = program->held[handle];
   held.is = Held::Is::flow;
   held.id = flow;
@@ -229,6 +234,7 @@ void TcpService::take_change(const FlowChange& change) {
   if (held == nullptr) return;  // its program has ended, and it is ending
   held->received = change.received;
   held->acknowledged = change.acknowledged;
+  if ((change.what & change::gone) != 0) unclaim(*program, *held);
   tell(*program, static_cast<std::uint32_t>(change.tag & 0xffff), change.what, error_of(change.error));
 }
 

@@ -29,12 +29,15 @@ struct TcpServiceLimits {
   std::uint32_t programs_max = 256;
   std::uint32_t flows_of_program_max = 4096;              // handles
   std::uint64_t bytes_of_program_max = 1ull << 30;  // of its area
+  // Of receive rings, into which the agent writes what peers send: one user's, and all. Of several cores, each has its part.
+  std::uint64_t receive_bytes_of_user_max = 64ull << 40, receive_bytes_max = 64ull << 40;
 };
 
 struct TcpServiceCounters {
   std::uint64_t wishes = 0, news = 0;
   std::uint64_t stored_bytes = 0;     // into receive rings, repeats included
   std::uint64_t without_seat = 0;     // connections of peers that had to wait for the program to make room
+  std::uint64_t without_memory = 0;   // connections that were refused or had to wait, because receive rings have what they may
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for what made no sense
 };
 
@@ -48,9 +51,13 @@ class TcpService final : public Owner {
   // The stack is made with its owner, so it comes later; it outlives this.
   void serve(Stack& stack) noexcept { stack_ = &stack; }
 
-  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Ports below 1024 are for the
-  // privileged. Error: it has an area already, there are too many, too large an area, memory that is not mapped.
-  [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, bool privileged, Memory memory);
+  // Whose a program is. Ports below 1024 are for the privileged.
+  struct Who {
+    std::uint32_t user = 0;
+    bool privileged = false;
+  };
+  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Error: it has an area already, there are too many, too large an area, memory that is not mapped.
+  [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory);
   // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
   [[nodiscard]] bool has(std::uint64_t number) const noexcept { return programs_.contains(number); }
@@ -84,6 +91,7 @@ class TcpService final : public Owner {
   struct ProgramStatus {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, seats;
+    std::uint64_t receive_bytes;  // of its area that the agent may have written to
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
   struct ConnectionStatus {
@@ -106,10 +114,13 @@ class TcpService final : public Owner {
  private:
   // What a handle stands for. One that is free may still have news to be told.
   struct Held {
-    enum class Is : std::uint8_t { free, listener, stopping, seat, flow } is = Is::free;
+    // stopping: other cores have to answer first. claiming: core 0 has to, about the port.
+    enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
     std::uint8_t news = 0;
     wire::TcpError error = wire::TcpError::none;
     bool listed = false;  // in Program::listed
+    bool claims = false;  // its port is kept for it at core 0
+    bool finishes = false;  // of one that claims: as soon as it is a flow
     std::uint16_t port = 0;
     FlowId id{};
     FlowKey key{};
@@ -120,18 +131,22 @@ class TcpService final : public Owner {
     std::uint64_t holders = ~0ull;  // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
     std::uint32_t awaited = 0;        // answers of other cores about it
+    FlowOptions options{};            // of one that claims
   };
   struct Program {
-    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, bool privileged_, Memory memory_)
-        : number(number_), area(layout, core), privileged(privileged_), memory(std::move(memory_)) {}
+    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_, Memory memory_)
+        : number(number_), area(layout, core), who(who_), memory(std::move(memory_)) {}
     std::uint64_t number;
     ProgramArea area;
-    bool privileged;
+    Who who;
     Memory memory;
     std::vector<Held> held{};  // up to the highest handle that was used
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
     std::deque<std::uint32_t> departed{};  // of which the others have to be told: each once, so no more than there may be
+    std::vector<bool> charged{};  // blocks of the area in which receive rings of connections lie or lay
+    std::uint64_t charged_bytes = 0;
+    std::map<std::uint16_t, std::uint32_t> claims{};  // at core 0: ports that it has named for connections, and for how many
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;
@@ -148,8 +163,13 @@ class TcpService final : public Owner {
   [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status seat(Program& program, Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpWish& wish, TimeNs now);
+  void connect_now(Program& program, std::uint32_t handle, TimeNs now);
+  [[nodiscard]] Status for_claiming(Held& held, const wire::TcpWish& wish) const;
+  [[nodiscard]] static Status check_position(const Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
   void give_back(Program& program, std::uint32_t handle);
+  // The agent is to write into this ring, whose pages then are there until the program closes. False: these are as many as may be.
+  [[nodiscard]] bool charge(Program& program, const Held& held);
 
   // tcp_listeners.cc
   void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
@@ -157,6 +177,13 @@ class TcpService final : public Owner {
   void stop_here(Program& program, std::uint32_t handle);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
+  // Of ports that programs name for connections: whether it may have this one, which is kept for it then.
+  [[nodiscard]] bool claim_here(Program& program, std::uint16_t port);
+  void unclaim_here(Program& program, std::uint16_t port);
+  void unclaim(Program& program, Held& held);
+  void on_claim(const CoreMessage& message, Program& program);
+  void on_answer(const CoreMessage& message, Program& program, TimeNs now);
+  [[nodiscard]] bool is_claimed_by_others(const Program& program, std::uint16_t port) const;
 
   void take_change(const FlowChange& change);
   void tell(Program& program, std::uint32_t handle, std::uint8_t news, wire::TcpError error = wire::TcpError::none);

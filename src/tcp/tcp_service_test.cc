@@ -96,6 +96,55 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
 }
 
+// A connection from a port that is listened on would take that listener's peer away from it: both would have begun at once.
+TEST_F(Programs, DoNotConnectFromAPortThatAnotherOneListensOn) {
+  TestProgram& thief = world.add(1);
+  listener = server.area->listen(port, 4).value();
+  world.run(second_ns);
+  const auto taken = thief.area->connect(TestPrograms::endpoint(0, 9000), port).value();
+  world.run(millisecond_ns);
+  EXPECT_EQ(thief.area->look(taken)->error, TcpError::address_in_use);
+  EXPECT_EQ(world.ends[1].stack->flows(), 0u);
+  // Its own may: whoever listens and connects by one port meets peers who do (RFC 5382).
+  static_cast<void>(client.area->listen(9000, 1));
+  const auto own = server.area->connect(TestPrograms::endpoint(0, 9000), port).value();
+  EXPECT_TRUE(world.run_until([&] { return server.area->look(own)->connected; }, second_ns));
+}
+
+// Or a connection that is there already would get the peers that want the listener.
+TEST_F(Programs, DoNotListenOnAPortThatAnotherUserConnectsFrom) {
+  TestProgram &other = world.add(1, {64, 65'536, 65'536}, {1001, false}), &friendly = world.add(1);
+  static_cast<void>(client.area->listen(9000, 8));
+  const auto held = other.area->connect(TestPrograms::endpoint(0, 9000), port).value();
+  const auto by_one_of_its_own = friendly.area->connect(TestPrograms::endpoint(0, 9000), port + 1).value();
+  ASSERT_TRUE(world.run_until([&] { return other.area->look(held)->connected && friendly.area->look(by_one_of_its_own)->connected; }, second_ns));
+  const auto listen = [&](std::uint16_t on) {
+    const auto made = server.area->listen(on, 4).value();
+    world.run(millisecond_ns);
+    const TcpError error = server.area->look(made)->error;
+    server.area->close(made);
+    world.run(millisecond_ns);
+    return error;
+  };
+  EXPECT_EQ(listen(port), TcpError::address_in_use);
+  EXPECT_EQ(listen(port + 1), TcpError::none);
+  other.area->abort(held);
+  world.run(millisecond_ns);
+  EXPECT_EQ(listen(port), TcpError::none);
+}
+
+TEST_F(Programs, WaitNoLongerThanTheyWish) {
+  connect();
+  client.area->set_wishes(near, {.user_timeout_ms = 3000});
+  std::vector<std::byte> much(65'536);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(client.area->send(near, much));
+    world.run(second_ns);
+  }
+  EXPECT_EQ(client.area->look(near)->error, TcpError::none);
+  EXPECT_TRUE(world.run_until([&] { return client.area->look(near)->error == TcpError::timed_out; }, 4 * second_ns));
+}
+
 TEST_F(Programs, WhatIsKnownTakesNothingIn) {
   const auto handle = client.area->listen(port, 1);
   ASSERT_TRUE(handle);
@@ -161,7 +210,7 @@ TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
     world.run(second_ns);
     service.close(before.number, world.now);
     EXPECT_EQ(world.ends[0].stack->flows(), 1u);
-    ASSERT_TRUE(service.open(before.number, next.layout, false, [&] { return next.memory; }));
+    ASSERT_TRUE(service.open(before.number, next.layout, {}, [&] { return next.memory; }));
     const auto used = uses_handle ? std::optional(next.area->connect(TestPrograms::endpoint(1, port)).value()) : std::nullopt;
     world.run(second_ns);
     EXPECT_TRUE(server.area->look(far)->finished);
@@ -260,6 +309,44 @@ TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
   }
   world.run(second_ns);
   EXPECT_TRUE(world.ends[0].ended.empty());
+}
+
+// What peers send lies where programs say, but it is the agent that takes the pages.
+TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
+  TcpServiceLimits limits;
+  limits.receive_bytes_of_user_max = 1 << 20;
+  limits.receive_bytes_max = 3 << 19;
+  TestPrograms small(TestNetworkOptions{}, limits);
+  const SocketOptions options{64, 65'536, 256 << 10};
+  TestProgram &one = small.add(0, options), &two = small.add(0, options), &others = small.add(0, options, {1001, false}), &peer = small.add(1, {64, 65'536, 65'536});
+  static_cast<void>(peer.area->listen(port, 16));
+  small.run(second_ns);
+  const auto connect = [&](TestProgram& program, bool ends) {
+    const auto flow = program.area->connect(TestPrograms::endpoint(1, port)).value();
+    small.run(second_ns);
+    const auto look = program.area->look(flow);
+    if (ends) program.area->abort(flow);
+    small.run(second_ns);
+    program.area->take_in();  // so that a handle may be used again
+    return look->connected ? TcpError::none : look->error;
+  };
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(connect(one, true), TcpError::none) << i;  // the same ring again
+  EXPECT_LE(small.ends[0].service.programs()[0].receive_bytes, 320u << 10);
+  std::size_t had = 0;
+  for (int i = 0; i < 6; ++i) had += connect(i % 2 == 0 ? one : two, false) == TcpError::none;
+  EXPECT_EQ(had, 3u);  // rings that begin within a block take a part of another one
+  EXPECT_EQ(connect(two, false), TcpError::no_room);
+  EXPECT_EQ(connect(others, false), TcpError::none);
+  EXPECT_EQ(connect(others, false), TcpError::no_room);  // of all
+  // A peer's waits, as for a seat.
+  static_cast<void>(two.area->listen(port, 2));
+  small.run(second_ns);
+  const auto waits = peer.area->connect(TestPrograms::endpoint(0, port)).value();
+  small.run(second_ns);
+  EXPECT_EQ(small.ends[0].service.programs()[1].seats, 2u);
+  small.ends[0].service.close(one.number, small.now);
+  static_cast<void>(peer.area->send(waits, text("so that its segment comes again")));
+  EXPECT_TRUE(small.run_until([&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
 }
 
 TEST_F(Programs, HaveQuotas) {

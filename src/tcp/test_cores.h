@@ -52,12 +52,13 @@ class TestCores {
     std::deque<std::function<void(TimeNs)>> tells_core_0;
   };
 
-  [[nodiscard]] Status open(TestProgram& program, std::uint64_t number) {
+  [[nodiscard]] Status open(TestProgram& program, std::uint64_t number, std::uint32_t user) {
+    const TcpService::Who who{user, true};
     program.number = number;
     const auto memory = [&program] { return program.mapped ? program.memory : MutableBytes(); };
-    OFP_TRY(all[0]->service.open(number, program.layout, true, memory));
+    OFP_TRY(all[0]->service.open(number, program.layout, who, memory));
     for (std::uint32_t other = 1; other < all.size(); ++other)
-      tell(other, [this, other, &program, memory, number](TimeNs) { OFP_ASSERT(all[other]->service.open(number, program.layout, true, memory)); });
+      tell(other, [this, other, &program, memory, number, who](TimeNs) { OFP_ASSERT(all[other]->service.open(number, program.layout, who, memory)); });
     program.area->spread();
     return {};
   }
@@ -135,9 +136,9 @@ class CoreWorld final : public VirtualTime {
     }
   }
 
-  TestProgram& add(std::uint32_t side, const SocketOptions& options = {64, 16'384, 16'384}) {
+  TestProgram& add(std::uint32_t side, const SocketOptions& options = {64, 16'384, 16'384}, std::uint32_t user = 0) {
     TestProgram& program = sides[side]->programs.emplace_back(options);
-    OFP_ASSERT(sides[side]->open(program, ++last_number_));
+    OFP_ASSERT(sides[side]->open(program, ++last_number_, user));
     return program;
   }
   std::unique_ptr<TestCores> sides[2];

@@ -143,14 +143,14 @@ class TestPrograms final : public VirtualTime {
     }
   }
 
-  [[nodiscard]] Status open(TestProgram& program, std::uint32_t at, bool privileged = false) {
+  [[nodiscard]] Status open(TestProgram& program, std::uint32_t at, const TcpService::Who& who = {}) {
     program.number = ++last_number_;
-    return ends[at].service.open(program.number, program.layout, privileged,
+    return ends[at].service.open(program.number, program.layout, who,
                                  [&program] { return program.mapped ? program.memory : MutableBytes(); });
   }
-  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536, 65'536}) {
+  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536, 65'536}, const TcpService::Who& who = {}) {
     TestProgram& program = ends[at].programs.emplace_back(options);
-    OFP_ASSERT(open(program, at));
+    OFP_ASSERT(open(program, at, who));
     return program;
   }
   [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) { return {TestNetwork::address(end).value, port}; }

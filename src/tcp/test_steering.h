@@ -18,13 +18,22 @@
 
 namespace offpath::tcp {
 
-// The statements that steering_program() is made of. A load beyond the frame ends with 0, as in the kernel.
-[[nodiscard]] inline std::uint32_t run_filter(std::span<const sock_filter> program, Bytes frame) {
+// What the kernel knows of a frame besides: how it came (linux/if_packet.h), and the tag of a VLAN that it took off.
+struct FrameTold {
+  std::uint32_t type = 0;
+  std::optional<std::uint32_t> tag{};
+};
+
+// The statements that steering_program() and taking_program() are made of. A load beyond the frame ends with 0, as in the kernel.
+[[nodiscard]] inline std::uint32_t run_filter(std::span<const sock_filter> program, Bytes frame, const FrameTold& to = {}) {
   constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF), ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
   std::uint32_t a = 0, x = 0;
   std::array<std::uint32_t, BPF_MEMWORDS> memory{};
   const Bytes body = frame.subspan(ethernet_header_bytes);
   const auto load = [&](std::uint32_t at, unsigned bytes) -> std::optional<std::uint32_t> {
+    if (at == ancillary + SKF_AD_PKTTYPE) return to.type;
+    if (at == ancillary + SKF_AD_VLAN_TAG_PRESENT) return to.tag ? 1 : 0;
+    if (at == ancillary + SKF_AD_VLAN_TAG) return to.tag.value_or(0);
     if (at == ancillary + SKF_AD_PROTOCOL) return read_ethernet_header(frame.data()).type;
     const std::uint32_t from = at - network;
     if (std::uint64_t{from} + bytes > body.size()) return std::nullopt;

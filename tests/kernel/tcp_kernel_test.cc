@@ -5,6 +5,7 @@
 #include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
+#include "tcp/frame_writer.h"
 #include "tcp/packet_port.h"
 
 namespace offpath::kernel_test {
@@ -50,8 +51,8 @@ class EchoOwner final : public Owner {
 
 class TcpAndTheKernel : public BesideTheKernel {
  protected:
-  static std::unique_ptr<PacketPort> veth() {
-    auto opened = PacketPort::open_interface("near");
+  static std::unique_ptr<PacketPort> veth(std::optional<Ipv4Address> address = self) {
+    auto opened = PacketPort::open_interface("near", address);
     if (!opened) ADD_FAILURE() << opened.error().message;
     return opened ? std::move(*opened) : nullptr;
   }
@@ -172,21 +173,51 @@ TEST_F(TcpAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
     EXPECT_TRUE(arrives(untagged));
     EXPECT_TRUE(arrives(of_a_priority));
   };
-  const auto alone = veth();
+  const auto alone = veth(std::nullopt);
   ASSERT_NE(alone, nullptr);
   expect_untagged_only(*alone);
   Fanout fanout;
-  const auto of_several = PacketPort::open_interface("near", &fanout);
+  const auto of_several = PacketPort::open_interface("near", std::nullopt, &fanout);
   ASSERT_TRUE(of_several) << of_several.error().message;
-  ASSERT_TRUE(fanout.begin());
+  ASSERT_TRUE(fanout.begin(std::nullopt));
   expect_untagged_only(**of_several);
 }
 
+// Of frames that nobody but the kernel wants, none wakes the agent.
+TEST_F(TcpAndTheKernel, FramesThatAStackDoesNotReadAreLeftToTheKernel) {
+  const auto expect_own_only = [&](Port& device) {
+    const auto send = [&](Ipv4Address to, std::uint8_t protocol, std::uint8_t fragment) {
+      std::vector<std::uint8_t> frame = {0x08, 0x00, 0x45, 0, 0, 40, 0, 0, fragment, 0, 64, protocol, 0, 0, 10, 9, 0, 1};
+      for (const unsigned shift : {24u, 16u, 8u, 0u}) frame.push_back(static_cast<std::uint8_t>(to.value >> shift));
+      in_far([&] { send_raw_frame(device.capabilities().mac, frame); });
+    };
+    const auto is_ipv4 = [](const ReceivedFrame& frame) { return read_ethernet_header(frame.bytes.data()).type == ethertype_ipv4; };
+    send({0x0a090003}, protocol_tcp, 0x40);
+    send(self, 17, 0x40);
+    send(self, protocol_tcp, 0x20);
+    FrameToSend own;
+    write_arp_frame({false, device.capabilities().mac, self, {}, kernel}, device.capabilities().mac, broadcast_mac, own);
+    EXPECT_EQ(device.transmit(std::span(&own, 1), monotonic_ns()), 1u);
+    EXPECT_FALSE(receives(device, is_ipv4));
+    EXPECT_LE(device.counters().frames_in, 1u);  // the answer to the ARP message
+    send(self, protocol_tcp, 0x40);
+    EXPECT_TRUE(receives(device, is_ipv4));
+  };
+  const auto alone = veth();
+  ASSERT_NE(alone, nullptr);
+  expect_own_only(*alone);
+  Fanout fanout;
+  const auto of_several = PacketPort::open_interface("near", self, &fanout);
+  ASSERT_TRUE(of_several) << of_several.error().message;
+  ASSERT_TRUE(fanout.begin(self));
+  expect_own_only(**of_several);
+}
+
 TEST(PacketPort, SaysWhatIsWrongWithAnInterface) {
-  const auto none = PacketPort::open_interface("nonesuch0");
+  const auto none = PacketPort::open_interface("nonesuch0", self);
   ASSERT_FALSE(none);
   EXPECT_FALSE(none.error().message.empty());
-  EXPECT_FALSE(PacketPort::open_interface(std::string(100, 'x')));
+  EXPECT_FALSE(PacketPort::open_interface(std::string(100, 'x'), self));
   EXPECT_FALSE(PacketPort::open_tap("", {}));
 }
 

@@ -138,6 +138,61 @@ TEST(TcpCoresSim, APortIsOneProgramsOnAllCores) {
   });
 }
 
+// Whichever core a connection is steered to.
+TEST(TcpCoresSim, AConnectionFromAnotherOnesPortIsRefusedOnEveryCore) {
+  sim::each_seed(12, [](std::uint64_t seed) {
+    CoreWorld world({.seed = seed}, {1, 3});
+    TestProgram &server = world.add(1), &thief = world.add(1);
+    const auto listener = server.area->listen(port, 8).value();
+    ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->connected; }, second_ns));
+    for (std::uint16_t remote = 9000; remote < 9030; ++remote) {
+      const auto flow = thief.area->connect({TestNetwork::address(0).value, remote}, port).value();
+      ASSERT_TRUE(world.run_until([&] { return thief.area->look(flow)->closed; }, second_ns));
+      EXPECT_EQ(thief.area->look(flow)->error, wire::TcpError::address_in_use) << remote;
+      thief.area->close(flow);
+    }
+    EXPECT_EQ(world.sides[1]->flows(), 0u);
+  });
+}
+
+// Another user's listener, and connections from its port: whoever is first has it, whatever crosses between cores meanwhile.
+TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
+  std::size_t listened = 0, connected = 0;
+  sim::each_seed(24, [&](std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    CoreWorld world({.seed = seed}, {1, 3});
+    TestProgram &server = world.add(1), &other = world.add(1, {64, 16'384, 16'384}, 1001), &peer = world.add(0);
+    static_cast<void>(peer.area->listen(9000, 16));
+    ASSERT_TRUE(world.run_until([&] { return world.sides[0]->all[0]->stack->listener(9000).has_value(); }, second_ns));
+    std::optional<SocketArea::Handle> listener, flow;
+    for (int round = 0; round < 300; ++round) {
+      auto& which = random() % 2 == 0 ? listener : flow;
+      TestProgram& whose = &which == &listener ? server : other;
+      const auto wished = [&] { return &which == &listener ? whose.area->listen(port, 4) : whose.area->connect({TestNetwork::address(0).value, 9000}, port); };
+      if (!which) {
+        if (const auto made = wished()) which = *made;
+      } else if (whose.area->look(*which)->closed || random() % 8 == 0) {
+        whose.area->abort(*which);
+        which.reset();
+      }
+      for (std::uint64_t i = random() % 6; i > 0; --i) world.run(random() % 2 * microsecond_ns + 1);
+      const auto is = [](TestProgram& program, std::optional<SocketArea::Handle> handle) { return handle && program.area->look(*handle)->connected && !program.area->look(*handle)->closed; };
+      listened += is(server, listener);
+      connected += is(other, flow);
+      ASSERT_FALSE(is(server, listener) && is(other, flow)) << round;
+    }
+    EXPECT_TRUE(world.sides[1]->ended.empty()) << world.sides[1]->ended.front().why.message;
+    for (const auto& [program, handle] : {std::pair{&server, listener}, {&other, flow}})
+      if (handle) program->area->abort(*handle);
+    world.run(second_ns);
+    // Nothing is kept for anybody any more.
+    const auto again = server.area->listen(port, 4).value();
+    EXPECT_TRUE(world.run_until([&] { return server.area->look(again)->connected; }, second_ns));
+  });
+  EXPECT_GT(listened, 10u);
+  EXPECT_GT(connected, 10u);
+}
+
 TEST(TcpCoresSim, PeersOnAllCoresSeeTheEndOfAProgramThatDies) {
   sim::each_seed(12, [](std::uint64_t seed) {
     CoreWorld world(bad_network(seed), cores_of(seed));
