@@ -13,16 +13,22 @@ namespace offpath::link {
 
 using wire::ControlType;
 
+namespace {
+
+constexpr auto stranger = static_cast<uid_t>(-1);  // all users who are not on the list, together
+
+}  // namespace
+
 AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now)
     : transport_(transport), policy_(&policy), deadline_(deadline_after(now, handshake_wait_ns)) {
   if (transport == Address::Kind::unix_socket) {
     auto peer = peer_of(socket.get());
-    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::unix_socket);
-    if (!peer) {
-      refuse(peer.error().code, std::move(peer.error().message));
-      return;
-    }
-    peer_ = std::move(*peer);
+    if (peer) peer_ = std::move(*peer);
+    Status admitted = peer ? admit() : tl::unexpected(std::move(peer).error());
+    const auto user = policy.received->of(admitted ? peer_.uid : stranger);
+    if (admitted) admitted = user->may_take();
+    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::unix_socket, nullptr, user);
+    if (!admitted) refuse(admitted.error().code, std::move(admitted).error().message);
     return;
   }
   tune_network_socket(socket.get());
@@ -66,7 +72,7 @@ Result<AgentHandshake::State> AgentHandshake::step() {
 
 Result<AgentHandshake::State> AgentHandshake::take_hello(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::hello) return unexpected_frame(frame.type, "before hello");
-  OFP_TRY(admit());
+  if (transport_ != Address::Kind::unix_socket) OFP_TRY(admit());
   OFP_ASSIGN(hello_, wire::decode_hello(frame.payload));
   if (transport_ == Address::Kind::unix_socket) return take_local();
 
@@ -90,13 +96,15 @@ Status AgentHandshake::admit() const {
 
 Result<AgentHandshake::State> AgentHandshake::take_local() {
   const Fd memory = socket_.take_descriptor();
-  OFP_ASSIGN(channel_segment_, map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment"));
-  if (hello_.force_staging != 0)
+  OFP_ASSIGN(channel_segment_, map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment", socket_.user()));
+  if (hello_.force_staging != 0) {
     direct_ = {false, "the program asked for staging"};
-  else if (policy_->force_staging)
+  } else if (policy_->force_staging) {
     direct_ = {false, "the agent is configured for staging"};
-  else
-    direct_ = try_direct_reads(peer_, hello_.probe_address, hello_.probe_value);
+  } else {
+    Witness witness(channel_segment_.bytes(), hello_.channel_address);
+    direct_ = try_direct_reads(peer_, witness);
+  }
   return State::ready;
 }
 
@@ -138,7 +146,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   OFP_TRY(socket_.send(ControlType::welcome, payload));
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
-                                            policy_->segments);
+                                            hello_.channel_address, policy_->segments);
   socket_.end_when_silent(policy_->silence_ns);
   if (transport_ == Address::Kind::verbs)
     return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
@@ -156,10 +164,7 @@ void AgentHandshake::refuse(Error code, std::string message) {
   send_refusal(socket_, failure_);
   // Bytes nobody has read would make the kernel reset the connection, and the refusal would be lost.
   (void)shutdown(socket_.fd(), SHUT_WR);
-  std::byte unread[4096];
-  for (int i = 0; i < 16 && recv(socket_.fd(), unread, sizeof unread, MSG_DONTWAIT) > 0; ++i) {
-  }
-  socket_.close();
+  socket_.empty(16);
 }
 
 }  // namespace offpath::link

@@ -4,7 +4,7 @@
 // A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way, then the
 // registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until the answer. A
 // range is the program's, which gets it back when retire() returns; an agent that does not answer within a second loses the
-// key all the same.
+// key all the same. An agent that is itself a host, of another agent, may not wait: it withdraws, and keeps what it named until is_gone().
 //
 // `Registered`: a move-only handle whose end is the key's end.
 #pragma once
@@ -48,10 +48,12 @@ class AnnouncedMemory {
     wire::encode(wire::Withdrawal{region, generation}, payload);
     return control.send(wire::ControlType::withdraw, payload);
   }
+  // The agent has answered, or there is nothing to wait for.
+  [[nodiscard]] bool is_gone(wire::RegionId region, std::uint32_t generation) { return find_leaving(region, generation) == leaving_.end(); }
   // Waits for the answer.
   void retire(HostControl& control, wire::RegionId range, std::uint32_t generation) {
     if (!withdraw(control, range, generation)) return;
-    const auto gone = [&] { return find_leaving(range, generation) == leaving_.end(); };
+    const auto gone = [&] { return is_gone(range, generation); };
     (void)control.until(gone, deadline_after(monotonic_ns(), withdraw_wait_ns));
     if (const auto at = find_leaving(range, generation); at != leaving_.end()) leaving_.erase(at);
   }

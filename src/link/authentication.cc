@@ -12,8 +12,6 @@
 
 namespace offpath::link {
 
-namespace {
-
 void fill_random(MutableBytes to) {
   while (!to.empty()) {
     const ssize_t got = getrandom(to.data(), to.size(), 0);
@@ -22,7 +20,16 @@ void fill_random(MutableBytes to) {
   }
 }
 
-}  // namespace
+Result<Fd> open_key_file(const std::string& path, std::string_view what) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status{};
+  if (!file || fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{} {}", what, path));
+  if (!S_ISREG(status.st_mode)) return fail(Error::invalid, "{} {}: not a regular file", what, path);
+  if ((status.st_mode & 077) != 0)
+    return fail(Error::denied, "{} {}: its mode is {:03o}, others may use it; allowed is 600 or less (chmod 600 {})", what, path,
+                status.st_mode & 0777, path);
+  return file;
+}
 
 SharedKey::~SharedKey() {
   if (!key_.empty()) explicit_bzero(key_.data(), key_.size());
@@ -30,14 +37,7 @@ SharedKey::~SharedKey() {
 
 Result<SharedKey> SharedKey::load(const std::string& path) {
   OFP_TRY(crypto());  // that it is missing has nothing to do with the file
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return fail_errno(errno, fmt::format("key file {}", path));
-  struct stat status{};
-  if (fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("key file {}", path));
-  if (!S_ISREG(status.st_mode)) return fail(Error::invalid, "key file {}: not a regular file", path);
-  if ((status.st_mode & 077) != 0)
-    return fail(Error::denied, "key file {}: its mode is {:03o}, others may use it; allowed is 600 or less (chmod 600 {})", path,
-                status.st_mode & 0777, path);
+  OFP_ASSIGN(const Fd file, open_key_file(path, "key file"));
   std::vector<std::byte> bytes(bytes_max + 2);
   std::size_t length = 0;
   while (length < bytes.size()) {

@@ -6,15 +6,20 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/fd.h"
 #include "base/status.h"
 #include "wire/control.h"
 
 namespace offpath::link {
 
 struct Crypto;
+
+// A regular file that nobody but its owner may use. `what` names it in errors.
+[[nodiscard]] Result<Fd> open_key_file(const std::string& path, std::string_view what);
 
 class SharedKey {
  public:
@@ -41,6 +46,7 @@ class SharedKey {
 
 // In constant time.
 [[nodiscard]] bool equal(const wire::Proof& a, const wire::Proof& b) noexcept;
+void fill_random(MutableBytes to);  // from the kernel
 [[nodiscard]] wire::Nonce random_nonce();
 [[nodiscard]] std::uint64_t random_number();
 

@@ -22,13 +22,17 @@ iovec piece_of(Bytes bytes) { return {const_cast<std::byte*>(bytes.data()), byte
 
 }  // namespace
 
-ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls)
-    : socket_(std::move(socket)),
+ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls, std::shared_ptr<ReceivedFds::User> user)
+    : socket_(user ? user->own(std::move(socket)) : std::move(socket)),
       kind_(kind),
+      user_(std::move(user)),
       tls_(std::move(tls)),
       silence_ns_(kind == Kind::network ? silence_default_ns : 0),
       input_(input_bytes_first) {
   output_.reserve(1024);
+  // A byte out of band is dropped by the kernel otherwise, and so are descriptors with it.
+  constexpr int on = 1;
+  if (user_) (void)setsockopt(socket_.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
 }
 
 void ControlSocket::end_when_silent(TimeNs silence_ns) noexcept {
@@ -183,6 +187,16 @@ Result<std::size_t> ControlSocket::discard() {
   return receive({&piece, 1});
 }
 
+void ControlSocket::empty(unsigned calls) noexcept {
+  std::array<std::byte, 4096> nowhere;
+  iovec piece{nowhere.data(), nowhere.size()};
+  for (unsigned i = 0; i < calls; ++i) {
+    const auto got = receive_into({&piece, 1});
+    arrived_.clear();
+    if (!got || *got == 0) return;
+  }
+}
+
 Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
   if (tls_) {
     std::size_t total = 0;
@@ -194,38 +208,38 @@ Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
     }
     return total;
   }
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptors_max)> control;
-  msghdr message{};
-  message.msg_iov = to.data();
-  message.msg_iovlen = to.size();
-  if (kind_ == Kind::unix_socket) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
+  if (kind_ == Kind::network) {
+    msghdr message{};
+    message.msg_iov = to.data();
+    message.msg_iovlen = to.size();
+    ssize_t got;
+    do {
+      got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    return taken(got);
   }
-  ssize_t got;
-  do {
-    got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  int said = 0;
+  const ssize_t got = receive_with_descriptors(socket_.get(), to, MSG_DONTWAIT, user_, received_, said);
+  OFP_ASSIGN(const std::size_t bytes, taken(got));
+  const std::uint64_t position = taken_ + buffered() + bytes;
+  for (Fd& fd : received_) arrived_.push_back({position, std::move(fd)});
+  if (!received_.empty() && user_ && user_->overdrawn()) {
+    received_.clear();
+    return tl::unexpected<Failure>(user_->may_take().error());
+  }
+  received_.clear();
+  if ((said & MSG_CTRUNC) != 0 || arrived_.size() > descriptors_max)
+    return fail(Error::protocol,
+                "descriptors were lost: more than {} came at once, or this process may open no more files (ulimit -n)",
+                descriptors_max);
+  return bytes;
+}
+
+// What a system call to receive has returned.
+Result<std::size_t> ControlSocket::taken(ssize_t got) {
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::size_t{0};
   if (got < 0) return failure(errno, "recvmsg");
   if (got == 0) return ended();
-
-  const std::uint64_t position = taken_ + buffered() + static_cast<std::uint64_t>(got);
-  if (kind_ == Kind::unix_socket) {
-    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
-      if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-      const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-        arrived_.push_back({position, Fd(fd)});
-      }
-    }
-    if ((message.msg_flags & MSG_CTRUNC) != 0 || arrived_.size() > descriptors_max)
-      return fail(Error::protocol,
-                  "descriptors were lost: more than {} came at once, or this process may open no more files (ulimit -n)",
-                  descriptors_max);
-  }
   return static_cast<std::size_t>(got);
 }
 
@@ -378,6 +392,18 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
 
 void ControlSocket::shut_down() noexcept {
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void ControlSocket::close() noexcept {
+  frame_descriptors_.clear();
+  arrived_.clear();
+  if (!socket_ || !user_) return socket_.reset();
+  // With the socket goes what lies in it, descriptors too. Nothing comes after it was shut down: where nothing lies there it is
+  // closed at once.
+  shut_down();
+  std::byte next;
+  if (recv(socket_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) ::close(socket_.release());
+  socket_.reset();
 }
 
 // ---- free functions

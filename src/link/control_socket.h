@@ -24,6 +24,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/received_fds.h"
 #include "base/status.h"
 #include "link/tls.h"
 #include "wire/control.h"
@@ -41,13 +42,15 @@ class ControlSocket {
   };
 
   ControlSocket() = default;
-  // `socket` is connected and non-blocking.
-  ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls = nullptr);
+  // `socket` is connected and non-blocking. `user`: at whose cost the socket and what comes by it is; of a Unix socket, at the agent.
+  ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls = nullptr, std::shared_ptr<ReceivedFds::User> user = nullptr);
   ControlSocket(ControlSocket&&) noexcept = default;
   ControlSocket& operator=(ControlSocket&&) noexcept = default;
+  ~ControlSocket() { close(); }
 
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
   [[nodiscard]] bool open() const noexcept { return static_cast<bool>(socket_); }
+  [[nodiscard]] const std::shared_ptr<ReceivedFds::User>& user() const noexcept { return user_; }
   [[nodiscard]] const TlsSession* tls() const noexcept { return tls_.get(); }
   // Of a network socket; see address.h.
   void end_when_silent(TimeNs silence_ns) noexcept;
@@ -69,6 +72,8 @@ class ControlSocket {
   // is Error::unreadable; nothing is lost then.
   [[nodiscard]] Result<std::size_t> receive(std::span<const iovec> to);
   [[nodiscard]] Result<std::size_t> discard();
+  // Takes what lies in the socket, up to so many system calls; no frame is to be had any more.
+  void empty(unsigned calls) noexcept;
 
   // ---- sending
   // Sends or queues a frame. Error::would_block, and nothing sent, where the queue has no room.
@@ -92,10 +97,10 @@ class ControlSocket {
 
   // Ends the connection for every process that holds the socket.
   void shut_down() noexcept;
-  void close() noexcept { socket_.reset(); }
+  void close() noexcept;
 
  private:
-  static constexpr std::size_t descriptors_max = 8;
+  static constexpr std::size_t descriptors_max = 8;  // that wait for their frames
   static constexpr std::size_t input_bytes_first = 4096;
   static constexpr std::size_t pieces_max = 256;  // of one system call
   struct Arrived {
@@ -115,11 +120,13 @@ class ControlSocket {
   [[nodiscard]] tl::unexpected<Failure> failure(int error_number, std::string_view call);
   [[nodiscard]] tl::unexpected<Failure> tls_failure(Failure why);
   [[nodiscard]] Result<std::size_t> receive_into(std::span<iovec> to);
+  [[nodiscard]] Result<std::size_t> taken(ssize_t got);
   [[nodiscard]] Result<std::size_t> send_from(std::span<const iovec> from, int descriptor, int flags = 0);
   [[nodiscard]] std::size_t buffered() const noexcept { return input_end_ - input_at_; }
 
   Fd socket_;
   Kind kind_ = Kind::unix_socket;
+  std::shared_ptr<ReceivedFds::User> user_;
   std::unique_ptr<TlsSession> tls_;
   TimeNs silence_ns_ = 0;
   // The kernel says it once, to whoever asks first: tcp's thread, which receives, or a thread of the program that sends.
@@ -130,6 +137,7 @@ class ControlSocket {
   std::size_t input_wanted_ = 0;      // bytes the frame under way needs in all
   std::size_t frame_bytes_ = 0;       // of the frame given out
   std::uint64_t taken_ = 0;           // position in the incoming bytes of input_at_
+  std::vector<Fd> received_;  // by one system call
   std::deque<Arrived> arrived_;
   std::deque<Fd> frame_descriptors_;
   std::uint32_t streamed_allowed_ = 0;

@@ -119,6 +119,8 @@ class FaultHostLink final : public HostLink {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
+  void withdraw_range(RegionId range, std::uint32_t generation) override { inner_->withdraw_range(range, generation); }
+  [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) override { return inner_->is_withdrawn(range, generation); }
   void wake() override;
   void wait(TimeNs deadline) override;
   [[nodiscard]] int event_fd() const override { return inner_->event_fd(); }

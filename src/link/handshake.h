@@ -58,6 +58,7 @@ struct AgentPolicy {
   SegmentLimits segments;
   std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: and doca: addresses; may be null
   bool force_staging = false;        // as if direct reads were not permitted
+  std::shared_ptr<ReceivedFds> received = std::make_shared<ReceivedFds>();  // over Unix sockets
   TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
 };
 
@@ -69,7 +70,8 @@ class AgentHandshake {
  public:
   enum class State { pending, ready, failed };
 
-  // `transport` is the kind of address the listener has, `socket` what accept_from() gave.
+  // `transport` is the kind of address the listener has, `socket` what accept_from() gave. On a Unix socket a user who is
+  // not on the list has `failed` at once, and been told.
   AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now);
   AgentHandshake(AgentHandshake&&) = default;
   AgentHandshake& operator=(AgentHandshake&&) = default;

@@ -205,6 +205,29 @@ TEST_F(Tls, StillNeedsTheKey) {
   EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos) << met.first.error().message;
 }
 
+TEST_F(Tls, IsNotSpokenBelowVersion13) {
+  serve_with("IP:127.0.0.1");
+  std::thread serving([&] { EXPECT_FALSE(agent.serve().link); });
+  auto socket = dial(agent.address, soon());
+  ASSERT_TRUE(socket);
+  ASSERT_EQ(fcntl(socket->get(), F_SETFL, 0), 0);
+  EXPECT_FALSE(accepts_tls_1_2(socket->get()));
+  socket->reset();
+  serving.join();
+}
+
+TEST_F(Tls, APrivateKeyThatOthersMayUseIsRefused) {
+  const std::string private_key = directory.file("private_key");
+  write_test_certificate(certificate, private_key, "IP:127.0.0.1");
+  EXPECT_TRUE(TlsContext::for_agent(certificate, private_key));
+  ASSERT_EQ(chmod(private_key.c_str(), 0640), 0);
+  const auto refused = TlsContext::for_agent(certificate, private_key);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::denied);
+  EXPECT_EQ(refused.error().message, fmt::format("TLS key file {0}: its mode is 640, others may use it; allowed is 600 or less "
+                                                 "(chmod 600 {0})", private_key));
+}
+
 TEST_F(Tls, ACertificateAndAKeyThatDoNotBelongTogether) {
   serve_with("IP:127.0.0.1");
   const std::string other = directory.file("other_key");

@@ -14,15 +14,14 @@ TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   TestAgent agent;
   RawClient client(agent);  // this process connects
-  volatile std::uint64_t probe = 1;
   const pid_t child = fork();  // another one speaks
   if (child == 0) {
-    probe = random_number();
+    // This process is the agent as well, and maps the memory where the child would have: so the child has its own elsewhere.
+    const auto first = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     const auto memory = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     wire::Hello hello = good_hello();
     hello.pid = getpid();
-    hello.probe_address = reinterpret_cast<std::uint64_t>(&probe);
-    hello.probe_value = probe;
+    hello.channel_address = reinterpret_cast<std::uint64_t>(memory->data());
     client.say(hello, memory->fd());
     (void)await_frame(client.socket, soon());
     _exit(0);

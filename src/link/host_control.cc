@@ -99,6 +99,13 @@ Status HostControl::take_frame(const ControlSocket::Frame& frame) {
       acknowledged_.arrived(segment);
       return {};
     }
+    case ControlType::segment_refused: {
+      OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(frame.payload));
+      const auto segment = static_cast<RegionId>(outcome.token);
+      acknowledged_.arrived(segment);
+      if (acknowledged_.has(segment) && !outcome.status) refused_.insert_or_assign(segment, std::move(outcome.status).error());
+      return {};
+    }
     case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
     default: return owner_.take_frame(frame);
   }
@@ -118,6 +125,7 @@ Status HostControl::announce(const wire::SegmentNotice& segment, int descriptor,
   OFP_TRY(send(ControlType::segment, payload, descriptor));
   OFP_ASSIGN(const bool taken, until([&] { return acknowledged_.take(segment.region); }, deadline));
   if (!taken) return acknowledged_.give_up(segment.region);
+  if (auto why = refused_.extract(segment.region)) return tl::unexpected<Failure>(std::move(why.mapped()));
   return {};
 }
 

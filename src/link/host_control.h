@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -89,6 +90,7 @@ class HostControl {
   Owner& owner_;
   const pid_t owner_pid_ = getpid();
   Acknowledgements acknowledged_;
+  std::map<wire::RegionId, Failure> refused_;  // of those acknowledged, until they are taken
   std::atomic<bool> output_waits_ = false;  // wait() runs without the channel's lock
   std::optional<Failure> lost_;
 };

@@ -50,10 +50,8 @@ Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& add
   permit_reads_by(agent.pid);
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_sealed(options.layout.total_bytes()));
 
-  volatile std::uint64_t probe = random_number();  // the agent reads it while this call waits
   wire::Hello hello = hello_of(options);
-  hello.probe_address = reinterpret_cast<std::uint64_t>(&probe);
-  hello.probe_value = probe;
+  hello.channel_address = reinterpret_cast<std::uint64_t>(channel_segment.data());
   std::vector<std::byte> payload;
   wire::encode(hello, payload);
   if (auto sent = socket.send(ControlType::hello, payload, channel_segment.fd()); !sent && sent.error().code != Error::peer_lost)

@@ -21,15 +21,17 @@ Status HostLink::offer(std::uint64_t, int) {
 
 SegmentMemory& SegmentMemory::operator=(SegmentMemory&& other) noexcept {
   if (this == &other) return *this;
-  if (data_ != nullptr) munmap(data_, length_);
+  unmap();
   data_ = std::exchange(other.data_, nullptr);
   length_ = std::exchange(other.length_, 0);
   fd_ = std::move(other.fd_);
+  user_ = std::move(other.user_);
   return *this;
 }
 
-SegmentMemory::~SegmentMemory() {
-  if (data_ != nullptr) munmap(data_, length_);
+void SegmentMemory::unmap() noexcept {
+  if (data_ != nullptr && user_) user_->unmap(data_, length_);
+  else if (data_ != nullptr) munmap(data_, length_);
 }
 
 }  // namespace offpath::link

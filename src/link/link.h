@@ -22,7 +22,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/fd.h"
+#include "base/received_fds.h"
 #include "base/status.h"
 #include "wire/control.h"
 #include "wire/region.h"
@@ -59,7 +59,7 @@ struct WritePiece {
 struct LinkEvent {
   enum class Kind { read_done, write_done, woken, offered, closed } kind;
   std::uint64_t token = 0;  // of the read or write; the number of the offer
-  Status status;            // of the operation; of `closed`: why
+  Status status;            // of the operation; of `closed`: why; of `offered`: why it was not taken
   Fd fd;                    // offered: a descriptor the host wants the agent to use
 };
 
@@ -105,19 +105,24 @@ class AgentLink {
 class SegmentMemory {
  public:
   SegmentMemory() = default;
-  SegmentMemory(std::byte* data, std::uint64_t length, Fd fd) noexcept : data_(data), length_(length), fd_(std::move(fd)) {}
+  // `user`: one whose memory was mapped here, which counts it.
+  SegmentMemory(std::byte* data, std::uint64_t length, Fd fd, std::shared_ptr<ReceivedFds::User> user = nullptr) noexcept
+      : data_(data), length_(length), fd_(std::move(fd)), user_(std::move(user)) {}
   SegmentMemory(SegmentMemory&& other) noexcept { *this = std::move(other); }
   SegmentMemory& operator=(SegmentMemory&& other) noexcept;
-  ~SegmentMemory();
+  ~SegmentMemory() { unmap(); }
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
 
  private:
+  void unmap() noexcept;
+
   std::byte* data_ = nullptr;
   std::uint64_t length_ = 0;
   Fd fd_;  // the memfd, where there is one
+  std::shared_ptr<ReceivedFds::User> user_;
 };
 
 // The host's end. Calls come under the channel's lock; only `wait` may block without it.
@@ -136,7 +141,12 @@ class HostLink {
   // Makes a range readable; returns the key to be put into the announcement (0 where there is none).
   virtual Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                                std::uint64_t length) = 0;
+  // Returns when nothing reads it any more, which the agent may have to confirm; waits for that a second at most.
   virtual void retire_range(RegionId range, std::uint32_t generation) = 0;
+  // The same without waiting: it may be read until is_withdrawn says otherwise, or the link ends. Where that takes time, the event
+  // descriptor tells of it.
+  virtual void withdraw_range(RegionId range, std::uint32_t generation) { retire_range(range, generation); }
+  [[nodiscard]] virtual bool is_withdrawn(RegionId /*range*/, std::uint32_t /*generation*/) { return true; }
 
   virtual void wake() = 0;  // makes a sleeping agent look
   // Sleeps until woken, something arrived, or the deadline; spurious returns are allowed.

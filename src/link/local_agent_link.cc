@@ -18,13 +18,15 @@ namespace {
 constexpr unsigned polls_between_looks = 4096;  // where the clock stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
+constexpr std::size_t refused_max = 256;  // of segments
 
 std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
 
-void watch_life(int epoll, int fd, std::uint32_t events) {
+Status watch_life(int epoll, int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
-  OFP_ASSERT(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "watching a program's life");
+  return {};
 }
 
 iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
@@ -32,8 +34,8 @@ iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
 }  // namespace
 
 LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
-                               const SegmentLimits& limits)
-    : socket_(std::move(socket)), peer_(std::move(peer)), limits_(limits) {
+                               std::uint64_t channel_address, const SegmentLimits& limits)
+    : socket_(std::move(socket)), peer_(std::move(peer)), limits_(limits), witness_(channel_segment.bytes(), channel_address) {
   traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason)};
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, base, channel_segment.length(), 0));
@@ -42,20 +44,21 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
   segments_.push_back(std::move(channel_segment));
   life_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   // The socket tells of a program that executed another one: that closed it, though the process lives on.
-  watch_life(life_.get(), socket_.fd(), EPOLLRDHUP);
-  if (peer_.pidfd) watch_life(life_.get(), peer_.pidfd.get(), EPOLLIN);
+  Status watched = life_ ? watch_life(life_.get(), socket_.fd(), EPOLLRDHUP) : fail_errno(errno, "epoll_create1");
+  if (watched && peer_.pidfd) watched = watch_life(life_.get(), peer_.pidfd.get(), EPOLLIN);
+  if (!watched) lose(std::move(watched).error());  // one program's channel, not the agent
 }
 
 Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
   if (traits_.staged && !wire::is_segment(range))
     return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
-  if (vectors_ > 0) read_gathered();  // of what the names meant until now
+  if (vectors_ > first_vector) read_gathered();  // of what the names meant until now
   return regions_.attach_range(range, generation, base, length, key);
 }
 
 Status LocalAgentLink::detach_range(RegionId range, std::uint32_t generation) {
-  if (vectors_ > 0) read_gathered();
+  if (vectors_ > first_vector) read_gathered();
   return regions_.detach_range(range, generation);
 }
 
@@ -127,25 +130,40 @@ LocalAgentLink::Read& LocalAgentLink::read_of(std::size_t vector) noexcept {
 
 // Afterwards nothing is gathered, and each read knows how it ended.
 void LocalAgentLink::read_gathered() {
-  std::size_t next = 0;
+  std::size_t next = first_vector;
   while (next < vectors_ && !lost_) {
-    const ssize_t got = process_vm_readv(peer_.pid, &to_[next], vectors_ - next, &from_[next], vectors_ - next, 0);
-    if (got <= 0) [[unlikely]] {
+    const std::size_t with_witness = next - 1;  // in the place of a vector that is done
+    const std::size_t count = vectors_ - with_witness;
+    witness_.renew();
+    to_[with_witness] = witness_.to();
+    from_[with_witness] = witness_.from();
+    const ssize_t got = process_vm_readv(peer_.pid, &to_[with_witness], count, &from_[with_witness], count, 0);
+    const int error_number = got < 0 ? errno : 0;
+    auto left = static_cast<std::uint64_t>(std::max<ssize_t>(got, 0));
+    if (error_number == EFAULT || (got >= 0 && !witness_.seen())) [[unlikely]] {
+      for (std::size_t i = with_witness; i < vectors_; ++i) {  // they are somebody else's: not even in a free buffer
+        std::memset(to_[i].iov_base, 0, std::min<std::uint64_t>(left, to_[i].iov_len));
+        left -= std::min<std::uint64_t>(left, to_[i].iov_len);
+      }
+      lose({Error::peer_lost, "the program executed another one, or unmapped its channel"});
+      break;
+    }
+    if (got <= static_cast<ssize_t>(Witness::bytes)) [[unlikely]] {
       Read& failed = read_of(next);
-      failed.status = read_failure(errno, next);
+      failed.status = got < 0 ? call_failure(error_number) : unreadable(next);
       next = failed.end;  // the others are to be had all the same
       continue;
     }
     // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
-    auto left = static_cast<std::uint64_t>(got);
+    left -= Witness::bytes;
     while (next < vectors_ && left >= from_[next].iov_len) left -= from_[next++].iov_len;
     if (left > 0) {
       to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
       from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
     }
   }
-  for (Read& read : reads_) read.first = read.end = 0;
-  vectors_ = 0;
+  for (Read& read : reads_) read.first = read.end = first_vector;
+  vectors_ = first_vector;
 }
 
 // Turns reads into events: they count if the host is alive now.
@@ -162,7 +180,7 @@ void LocalAgentLink::finish_reads() {
   reads_.clear();
 }
 
-tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::size_t vector) {
+tl::unexpected<Failure> LocalAgentLink::call_failure(int error_number) {
   if (error_number == ESRCH) {
     lose({Error::peer_lost, "the program ended"});
     return tl::unexpected<Failure>(why_);
@@ -170,7 +188,10 @@ tl::unexpected<Failure> LocalAgentLink::read_failure(int error_number, std::size
   if (error_number == EPERM)
     return fail(Error::denied, "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
                                "PR_SET_PTRACER for another process)");
-  if (error_number != EFAULT) return fail_errno(error_number, "process_vm_readv");
+  return fail_errno(error_number, "process_vm_readv");
+}
+
+tl::unexpected<Failure> LocalAgentLink::unreadable(std::size_t vector) const {
   const auto address = reinterpret_cast<std::uint64_t>(from_[vector].iov_base);
   const Region* region = regions_.find(ranges_[vector]);
   if (region == nullptr) return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
@@ -265,7 +286,10 @@ Status LocalAgentLink::take_frames() {
         OFP_ASSIGN(const std::uint64_t number, wire::decode_number(frame.payload));
         if (++offers_ > offers_waiting_max)
           return fail(Error::protocol, "offer: {} descriptors at once, at most {} are allowed", offers_, offers_waiting_max);
-        events_.push(LinkEvent::Kind::offered, number).fd = socket_.take_descriptor();
+        LinkEvent& event = events_.push(LinkEvent::Kind::offered, number);
+        event.fd = socket_.take_descriptor();
+        if (socket_.user()) event.status = socket_.user()->may_take();
+        if (!event.status) event.fd.reset();
         break;
       }
       default: return unexpected_frame(frame.type, "on an open channel");
@@ -275,18 +299,20 @@ Status LocalAgentLink::take_frames() {
   return {};
 }
 
+// What there is no room for costs its program that request, not the channel.
 Status LocalAgentLink::take_segment(Bytes payload) {
   OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(payload));
   const std::uint32_t number = number_of(notice.region);
-  if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
-    return fail(Error::too_large, "segment {}: at most {} segments are allowed", number, limits_.count_max);
-  if (notice.length > limits_.bytes_max - segment_bytes_)
-    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed", number,
-                notice.length, segment_bytes_, limits_.bytes_max);
-  if (number < segments_.size() && segments_[number].data() != nullptr)
+  if ((number < segments_.size() && segments_[number].data() != nullptr) || refused_.contains(notice.region))
     return fail(Error::protocol, "segment {}: announced twice", number);
-  const Fd fd = socket_.take_descriptor();
-  OFP_ASSIGN(SegmentMemory memory, map_sealed(fd.get(), notice.length, fmt::format("segment {}", number)));
+  auto accepted = accept_segment(notice, number);
+  if (!accepted && refused_.size() < refused_max && (accepted.error().code == Error::too_large || accepted.error().code == Error::no_memory)) {
+    refused_.insert(notice.region);
+    std::vector<std::byte> outcome;
+    wire::encode(wire::Outcome{notice.region, tl::unexpected(std::move(accepted).error())}, outcome);
+    return socket_.send(ControlType::segment_refused, outcome);
+  }
+  OFP_ASSIGN(SegmentMemory memory, std::move(accepted));
   OFP_TRY(regions_.attach(notice.region, 0, reinterpret_cast<std::uint64_t>(memory.data()), notice.length, 0));
   if (segments_.size() <= number) segments_.resize(number + 1);
   segments_[number] = std::move(memory);
@@ -295,8 +321,19 @@ Status LocalAgentLink::take_segment(Bytes payload) {
   return socket_.send(ControlType::segment_ok, std::as_bytes(std::span(&notice.region, 1)));
 }
 
+Result<SegmentMemory> LocalAgentLink::accept_segment(const wire::SegmentNotice& notice, std::uint32_t number) {
+  if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
+    return fail(Error::too_large, "segment {}: at most {} segments are allowed (limits.segments_max)", number, limits_.count_max);
+  if (notice.length > limits_.bytes_max - segment_bytes_)
+    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed (limits.segment_bytes_max)", number,
+                notice.length, segment_bytes_, limits_.bytes_max);
+  const Fd fd = socket_.take_descriptor();
+  return map_sealed(fd.get(), notice.length, fmt::format("segment {}", number), socket_.user());
+}
+
 Status LocalAgentLink::drop_segment(Bytes payload) {
   OFP_ASSIGN(const RegionId region, wire::decode_segment_number(payload));
+  if (refused_.erase(region) > 0) return {};
   if (region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
   OFP_TRY(regions_.detach(region, 0));
   SegmentMemory& memory = segments_[number_of(region)];
@@ -317,7 +354,7 @@ void LocalAgentLink::lose(Failure why) {
 void LocalAgentLink::close() {
   lost_ = told_ = true;
   reads_.clear();
-  vectors_ = 0;
+  vectors_ = first_vector;
   socket_.shut_down();
   life_.reset();
   socket_.close();

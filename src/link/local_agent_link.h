@@ -1,5 +1,5 @@
 // The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
-// a whole plan by one process_vm_readv. Read sealed_memory.h and peer.h first.
+// a whole plan by one process_vm_readv, whose first vector is the witness. Read sealed_memory.h, peer.h and witness.h first.
 //
 // Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost. After it
 // the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are over when the
@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <set>
 #include <vector>
 
 #include "link/control_socket.h"
@@ -17,6 +18,7 @@
 #include "link/peer.h"
 #include "link/region_table.h"
 #include "link/sealed_memory.h"
+#include "link/witness.h"
 
 namespace offpath::link {
 
@@ -29,7 +31,8 @@ class LocalAgentLink final : public AgentLink {
  public:
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
-  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
+  // `channel_address` is where the program has the channel segment mapped.
+  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment, std::uint64_t channel_address,
                  const SegmentLimits& limits);
 
   const LinkTraits& traits() const override { return traits_; }
@@ -49,6 +52,7 @@ class LocalAgentLink final : public AgentLink {
 
  private:
   static constexpr std::size_t vector_max = 1024;  // IOV_MAX
+  static constexpr std::size_t first_vector = 1;   // the one before it is the witness
 
   // A read whose vectors are [first, end) of those gathered.
   struct Read {
@@ -61,12 +65,14 @@ class LocalAgentLink final : public AgentLink {
   void read_gathered();
   void finish_reads();
   [[nodiscard]] Read& read_of(std::size_t vector) noexcept;
-  [[nodiscard]] tl::unexpected<Failure> read_failure(int error_number, std::size_t vector);
+  [[nodiscard]] tl::unexpected<Failure> call_failure(int error_number);
+  [[nodiscard]] tl::unexpected<Failure> unreadable(std::size_t vector) const;
   [[nodiscard]] Status write_now(std::span<const WritePiece> pieces);
   [[nodiscard]] bool host_lives();
   void look();
   [[nodiscard]] Status take_frames();
   [[nodiscard]] Status take_segment(Bytes payload);
+  [[nodiscard]] Result<SegmentMemory> accept_segment(const wire::SegmentNotice& notice, std::uint32_t number);
   [[nodiscard]] Status drop_segment(Bytes payload);
   void lose(Failure why);
 
@@ -78,12 +84,14 @@ class LocalAgentLink final : public AgentLink {
   std::vector<SegmentMemory> segments_;  // by number; empty where there is none
   std::uint64_t segment_bytes_ = 0;
   std::uint32_t segment_count_ = 0;
+  std::set<RegionId> refused_;  // that the host has not taken back yet
 
   // Of the call being put together.
   std::array<iovec, vector_max> to_, from_;
   std::array<RegionId, vector_max> ranges_;  // where each vector is from
-  std::size_t vectors_ = 0;
+  std::size_t vectors_ = first_vector;
   std::vector<Read> reads_;
+  Witness witness_;
   Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
 
   EventQueue events_;

@@ -1,9 +1,15 @@
 // What a host or an agent gets that dies, or does what it must not.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
 
 #include "link/connected_pair.h"
 #include "link/emulated.h"
@@ -105,6 +111,108 @@ TEST(HostReplaced, ByAnotherProgramIsNoticed) {
   ASSERT_TRUE(arrival.link);
   EXPECT_EQ(await_kind(*arrival.link, LinkEvent::Kind::closed).status.error().code, Error::peer_lost);
 }
+
+// A program that executes another one while a companion of its own keeps the connection and the channel's memory. The pid
+// stays the same, no descriptor ends, and the agent may read everybody; the other program's memory is not the connection's.
+class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  static constexpr uid_t plain_user = 64'002;
+  static constexpr char own_byte = 'o';
+
+  [[nodiscard]] static bool gains_rights() { return std::get<0>(GetParam()); }        // the program is root's, setuid
+  [[nodiscard]] static bool shares_memory() { return std::get<1>(GetParam()); }       // the companion, with the old program
+  void SetUp() override {
+    OFP_NEEDS_KERNEL("process_vm_readv");
+    if (gains_rights() && geteuid() != 0) GTEST_SKIP() << "only root can make a program that others execute as root";
+    FILE* asked = popen(SECRET_KEEPER, "r");
+    ASSERT_NE(asked, nullptr);
+    ASSERT_EQ(std::fscanf(asked, "%p %zu", &secret, &length), 2);
+    pclose(asked);
+    std::filesystem::copy_file(SECRET_KEEPER, keeper);
+    ASSERT_EQ(chmod(keeper.c_str(), gains_rights() ? 04755 : 0755), 0);
+    ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
+    if (gains_rights()) agent.policy.uids = {plain_user};
+  }
+
+  static int companion(void* board) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (*static_cast<SharedBlackboard*>(board))->ready = 1;
+    for (;;) pause();
+  }
+  // The program: connects, starts its companion, and executes the keeper `delay_us` after it was told to.
+  void run(SharedBlackboard& board, int told, unsigned delay_us) {
+    if (gains_rights()) {
+      OFP_ASSERT(setresgid(plain_user, plain_user, plain_user) == 0 && setresuid(plain_user, plain_user, plain_user) == 0);
+      prctl(PR_SET_DUMPABLE, 1);
+    }
+    void* mapped = mmap(secret, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    OFP_ASSERT(mapped == secret);
+    std::memset(mapped, own_byte, length);
+    auto connected = connect(agent.address, {}, soon());
+    OFP_ASSERT(connected);
+    alignas(16) static std::array<char, 65536> stack;
+    const pid_t other = shares_memory() ? clone(companion, stack.data() + stack.size(), CLONE_VM | SIGCHLD, &board) : fork();
+    if (other == 0) companion(&board);
+    OFP_ASSERT(other > 0);
+    while (board->ready != 2) usleep(50);
+    usleep(delay_us);
+    execl(keeper.c_str(), "keeper", std::to_string(told).c_str(), nullptr);
+  }
+
+  TestDirectory directory;
+  const std::string keeper = directory.file("keeper");
+  TestAgent agent{"unix:" + directory.file("agent")};
+  void* secret = nullptr;
+  std::size_t length = 0;
+};
+
+TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
+  SeededRandom random(7);
+  std::vector<char> target(length);
+  for (unsigned round = 0; round < 40; ++round) {
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const Fd hears(told[0]), tells(told[1]);
+    SharedBlackboard board;
+    Child host([&] { run(board, told[1], static_cast<unsigned>(random.next() % 1000)); });
+    const auto arrival = agent.serve();
+    ASSERT_TRUE(arrival.link) << arrival.failure.message;
+    ASSERT_FALSE(arrival.link->traits().staged) << arrival.link->traits().reason;
+    ASSERT_TRUE(arrival.link->attach_range(1, 1, reinterpret_cast<std::uint64_t>(secret), length, 0));
+    std::vector<ReadPiece> pieces;  // last page first, so that each is a vector of its own
+    for (std::size_t at = length; at > 0; at -= 4096)
+      pieces.push_back({1, 1, at - 4096, reinterpret_cast<std::byte*>(target.data() + at - 4096), 4096});
+    const TimeNs deadline = soon();
+    while (board->ready == 0 && monotonic_ns() < deadline) usleep(100);
+    board->ready = 2;
+    unsigned good = 0;
+    for (bool ended = false; !ended;) {
+      ASSERT_LT(monotonic_ns(), deadline) << "the link lives on without the program";
+      std::ranges::fill(target, 0);
+      arrival.link->read(1, pieces);
+      std::array<LinkEvent, 4> events;
+      const std::size_t count = arrival.link->poll(monotonic_ns(), events);
+      for (const LinkEvent& event : std::span(events).first(count)) {
+        ended = ended || event.kind == LinkEvent::Kind::closed;
+        if (event.status) {
+          ++good;
+          ASSERT_TRUE(std::ranges::all_of(target, [](char byte) { return byte == own_byte; }))
+              << "round " << round << ", read " << good << ": bytes of the program that was executed";
+        } else {  // no word of what is mapped there and what is not
+          ASSERT_EQ(event.status.error().code, Error::peer_lost) << event.status.error().message;
+        }
+      }
+      ASSERT_EQ(std::ranges::count(target, 's'), 0) << "round " << round << ": they were read, and only not told";
+    }
+    unsigned user = ~0u;
+    ASSERT_EQ(::read(hears.get(), &user, sizeof user), static_cast<ssize_t>(sizeof user));
+    ASSERT_EQ(user, geteuid());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, HostReplacedWithCompanion, testing::Combine(testing::Bool(), testing::Bool()), [](const auto& each) {
+  return std::string(std::get<0>(each.param) ? "Setuid" : "Plain") + (std::get<1>(each.param) ? "SharedMemory" : "Fork");
+});
 
 TEST(AgentKilled, IsNoticedThoughItsChildHoldsTheSocket) {
   TestDirectory directory;
@@ -248,6 +356,35 @@ class RawHost : public testing::Test {
       return {refusal->code, refusal->message};
     }
   }
+  // The region that the agent's next frame, which is of this type, is about.
+  RegionId answered(ControlType type, Status* why = nullptr) {
+    for (const TimeNs until = soon(); monotonic_ns() < until;) {
+      std::array<LinkEvent, 4> events;
+      (void)there->poll(monotonic_ns(), events);
+      ControlSocket::Frame frame;
+      auto came = socket.next(frame);
+      if (came && !*came) continue;
+      EXPECT_TRUE(came) << came.error().message;
+      EXPECT_EQ(came ? frame.type : ControlType{}, type);
+      if (!came || frame.type != type) return 0;
+      if (type == ControlType::segment_ok) return *wire::decode_segment_number(frame.payload);
+      auto outcome = wire::decode_outcome(frame.payload);
+      EXPECT_TRUE(outcome);
+      if (why != nullptr) *why = std::move(outcome->status);
+      return static_cast<RegionId>(outcome->token);
+    }
+    ADD_FAILURE() << "no answer";
+    return 0;
+  }
+  // Why the second was refused, after the first (0: there is none) was taken.
+  std::string refused(RegionId first, RegionId second) {
+    if (first != 0) {
+      EXPECT_EQ(answered(ControlType::segment_ok), first);
+    }
+    Status why;
+    EXPECT_EQ(answered(ControlType::segment_refused, &why), second);
+    return why ? "it was not" : why.error().message;
+  }
   static Fd memory_with(int with, std::uint64_t length) {
     Fd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     EXPECT_EQ(ftruncate(memory.get(), static_cast<off_t>(length)), 0);
@@ -287,11 +424,42 @@ TEST_F(RawHost, SegmentsBeyondTheLimits) {
   open({.count_max = 3, .bytes_max = channel + 8192});
   announce({wire::segment_flag | 1, 4096, 0, 0}, memory_with(seals, 4096).get());
   announce({wire::segment_flag | 2, 8192, 0, 0}, memory_with(seals, 8192).get());
-  EXPECT_EQ(ended().message, fmt::format("segment 2: its 8192 bytes and the {} of other segments are more than the {} allowed",
-                                         channel + 4096, channel + 8192));
-  open({.count_max = 3, .bytes_max = channel + 8192});
+  EXPECT_EQ(refused(wire::segment_flag | 1, wire::segment_flag | 2),
+            fmt::format("segment 2: its 8192 bytes and the {} of other segments are more than the {} allowed (limits.segment_bytes_max)", channel + 4096,
+                        channel + 8192));
   announce({wire::segment_flag | 3, 4096, 0, 0}, memory_with(seals, 4096).get());
-  EXPECT_EQ(ended().message, "segment 3: at most 3 segments are allowed");
+  EXPECT_EQ(refused(0, wire::segment_flag | 3), "segment 3: at most 3 segments are allowed (limits.segments_max)");
+  // The channel goes on.
+  const RegionId first = wire::segment_flag | 1, second = wire::segment_flag | 2;
+  for (const RegionId& each : {first, second}) ASSERT_TRUE(socket.send(ControlType::segment_gone, std::as_bytes(std::span(&each, 1))));
+  announce({second, 8192, 0, 0}, memory_with(seals, 8192).get());
+  EXPECT_EQ(answered(ControlType::segment_ok), second);
+}
+
+TEST_F(RawHost, SegmentsThatAreRefusedAndNotTakenBack) {
+  open({.count_max = 1});
+  const Fd memory = memory_with(seals, 4096);
+  for (RegionId number = 1; number <= 257; ++number) announce({wire::segment_flag | number, 4096, 0, 0}, memory.get());
+  EXPECT_EQ(ended().code, Error::too_large);
+}
+
+TEST_F(RawHost, SegmentsBeyondTheirUsersMappings) {
+  agent.policy.received = std::make_shared<ReceivedFds>(ReceivedLimits{100, 100, 100, 2});
+  open();
+  announce({wire::segment_flag | 1, 4096, 0, 0}, memory_with(seals, 4096).get());
+  announce({wire::segment_flag | 2, 4096, 0, 0}, memory_with(seals, 4096).get());
+  EXPECT_NE(refused(wire::segment_flag | 1, wire::segment_flag | 2).find("limits.user_mappings_max"), std::string::npos);
+}
+
+TEST_F(RawHost, OffersBeyondItsUsersDescriptors) {
+  agent.policy.received = std::make_shared<ReceivedFds>(ReceivedLimits{100, 2, 100, 100});
+  open();
+  const std::uint64_t number = 1;
+  Fd file(memfd_create("offered", MFD_CLOEXEC));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(socket.send(ControlType::offer, std::as_bytes(std::span(&number, 1)), file.get()));
+  const LinkEvent first = await_kind(*there, LinkEvent::Kind::offered);
+  EXPECT_EQ(first.status.error().code, Error::too_large);
+  EXPECT_FALSE(first.fd);
 }
 
 TEST_F(RawHost, SegmentsThatMayNotBeWithdrawn) {

@@ -1,10 +1,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "link/connected_pair.h"
 #include "link/emulated.h"
@@ -264,6 +268,28 @@ TEST_F(LocalLink, AChildThatAbandonsHarmsNobody) {
   std::vector<std::byte> bytes(64);
   ASSERT_TRUE(announce(1, 1, bytes.data(), 64));
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
+}
+
+// The agent has no descriptor left for a program that has just been welcomed: that program's channel ends, and says why.
+TEST(LocalLinkResources, WithoutADescriptorForItsLifeAChannelEnds) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd host(ends[1]);
+  auto memory = allocate_sealed(65536);
+  ASSERT_TRUE(memory);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  LocalAgentLink link(ControlSocket(Fd(ends[0]), ControlSocket::Kind::unix_socket), Peer{}, DirectReads{false, "tested"}, std::move(*memory),
+                      0, SegmentLimits{});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  std::array<LinkEvent, 4> events;
+  ASSERT_EQ(link.poll(0, events), 1u);
+  EXPECT_EQ(events[0].kind, LinkEvent::Kind::closed);
+  ASSERT_FALSE(events[0].status);
+  EXPECT_EQ(events[0].status.error().code, Error::no_memory);
 }
 
 }  // namespace

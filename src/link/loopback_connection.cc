@@ -225,9 +225,34 @@ Result<std::uint32_t> LoopbackConnection::announce_range(RegionId range, std::ui
   return key;
 }
 
-void LoopbackConnection::retire_range(RegionId range, std::uint32_t generation) {
+void LoopbackConnection::end_range(RegionId range, std::uint32_t generation) {
   const Region* region = registered_.find(range);
   if (region != nullptr && region->generation == generation) (void)registered_.detach(range, generation);
+}
+
+void LoopbackConnection::retire_range(RegionId range, std::uint32_t generation) {
+  withdraw_range(range, generation);
+  if (!is_withdrawn(range, generation)) (void)fabric_->run_until(fabric_->now() + second_ns, [&] { return is_withdrawn(range, generation); });
+  leaving_.erase({range, generation});
+  end_range(range, generation);
+}
+
+// The agent answers when it comes to it.
+void LoopbackConnection::withdraw_range(RegionId range, std::uint32_t generation) {
+  if (options_.withdrawal_ns == 0 || !host_usable()) return end_range(range, generation);
+  leaving_.emplace(range, generation);
+  send(to_agent, [this, range, generation] {
+    schedule(to_host, fabric_->now() + options_.withdrawal_ns, [this, range, generation] {
+      if (leaving_.erase({range, generation}) == 0) return;
+      end_range(range, generation);
+      arrived_ = true;
+      signal_host();
+    });
+  });
+}
+
+bool LoopbackConnection::is_withdrawn(RegionId range, std::uint32_t generation) const {
+  return !leaving_.contains({range, generation}) || !host_usable();
 }
 
 void LoopbackConnection::host_wakes() {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "link/guarded_copy.h"
@@ -29,6 +30,8 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   [[nodiscard]] Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                                      std::uint64_t length);
   void retire_range(RegionId range, std::uint32_t generation);
+  void withdraw_range(RegionId range, std::uint32_t generation);
+  [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) const;
   void host_wakes();
   void host_waits(TimeNs deadline);
   [[nodiscard]] Status host_looks();
@@ -102,6 +105,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   void end_agent(Failure why);  // the agent is gone; the host will learn it
   void tell_agent(Failure why);
   void signal_host();
+  void end_range(RegionId range, std::uint32_t generation);
   void tell_host(Failure why);
 
   std::shared_ptr<LoopbackFabric> fabric_;
@@ -132,6 +136,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   bool woken_ = false, arrived_ = false;
   std::optional<Failure> told_host_;
   std::set<RegionId> acknowledged_;
+  std::set<std::pair<RegionId, std::uint32_t>> leaving_;  // ranges whose end the agent has not confirmed
   std::map<std::uint64_t, Fd> descriptors_;
 };
 

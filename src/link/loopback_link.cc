@@ -30,6 +30,8 @@ class LoopbackHost final : public HostLink {
     return connection_->announce_range(range, generation, base, length);
   }
   void retire_range(RegionId range, std::uint32_t generation) override { connection_->retire_range(range, generation); }
+  void withdraw_range(RegionId range, std::uint32_t generation) override { connection_->withdraw_range(range, generation); }
+  bool is_withdrawn(RegionId range, std::uint32_t generation) override { return connection_->is_withdrawn(range, generation); }
   void wake() override { connection_->host_wakes(); }
   void wait(TimeNs deadline) override { connection_->host_waits(deadline); }
   int event_fd() const override { return connection_->host_event_fd(); }

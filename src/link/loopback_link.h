@@ -33,6 +33,8 @@ struct Latency {
 struct LoopbackOptions {
   bool mapped = true;       // the agent maps segments, and descriptors can be handed over
   bool one_sided = true;    // if not, operations stand still while the host is stopped
+  // A range that is withdrawn is gone when the agent's end has answered, so long after that; 0: at once. As with cards.
+  TimeNs withdrawal_ns = 0;
   bool staged = false;      // ranges cannot be read: announcing one is Error::unsupported
   Latency operation;        // reads and writes
   Latency control;          // what goes over the control socket, in order: segments, wakes, descriptors, death

@@ -185,7 +185,8 @@ Result<std::unique_ptr<OpensslContext>> OpensslContext::create(bool server) {
   std::unique_ptr<OpensslContext> made(new OpensslContext(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method())));
   SSL_CTX* context = made->get();
   if (context == nullptr) return fail(Error::no_memory, "SSL_CTX_new: {}", why());
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  // Before 1.3 what binding() exports is one session's alone only with the extended master secret (RFC 7627).
+  SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);

@@ -141,18 +141,18 @@ bool has_ended(const Peer& peer) noexcept {
   return poll(&look, 1, 0) == 1;
 }
 
-DirectReads try_direct_reads(const Peer& peer, std::uint64_t address, std::uint64_t value) {
+DirectReads try_direct_reads(const Peer& peer, Witness& witness) {
   if (peer.pid == 0)
     return {false,
             "the program's process id is not visible to the agent (another PID namespace): run the container with --pid=host"};
-  std::uint64_t found = 0;
-  const iovec to{&found, sizeof found};
-  const iovec from{reinterpret_cast<void*>(address), sizeof found};
+  witness.renew();
+  const iovec to = witness.to(), from = witness.from();
   const ssize_t got = process_vm_readv(peer.pid, &to, 1, &from, 1, 0);
   const int error_number = errno;
-  if (got == sizeof found && found == value && !has_ended(peer))
+  constexpr auto whole = static_cast<ssize_t>(Witness::bytes);
+  if (got == whole && witness.seen() && !has_ended(peer))
     return {true, "one machine: the agent reads the program's memory where it lies"};
-  if (got == sizeof found || (got < 0 && error_number == EFAULT))
+  if (got == whole || (got < 0 && error_number == EFAULT))
     return {false, fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork", peer.pid)};
   if (got < 0 && error_number == EPERM) return {false, "direct reads are not permitted: " + why_refused(peer)};
   if (got < 0 && error_number == ENOSYS)

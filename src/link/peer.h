@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "link/witness.h"
 
 namespace offpath::link {
 
@@ -29,9 +30,9 @@ struct DirectReads {
   std::string reason;  // a sentence; where they are not permitted, what to change
 };
 
-// Reads `value` at `address` of the peer: proves both the right to read and that the process with this id is the
-// one that wrote the number, not another one that holds its socket.
-[[nodiscard]] DirectReads try_direct_reads(const Peer& peer, std::uint64_t address, std::uint64_t value);
+// Reads the witness where the peer said it is: proves both the right to read and that the process with this id is the
+// one that has the channel's memory, not another one that holds its socket.
+[[nodiscard]] DirectReads try_direct_reads(const Peer& peer, Witness& witness);
 
 // kernel.yama.ptrace_scope; 0 where the kernel has no Yama.
 [[nodiscard]] int yama_scope();

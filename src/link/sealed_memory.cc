@@ -37,10 +37,10 @@ std::string names_of(int seals) {
   return names.empty() ? "none" : names;
 }
 
-Result<SegmentMemory> map_shared(Fd fd, int descriptor, std::uint64_t length) {
+Result<SegmentMemory> map_shared(Fd fd, int descriptor, std::uint64_t length, std::shared_ptr<ReceivedFds::User> user = nullptr) {
   void* data = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", length));
-  return SegmentMemory(static_cast<std::byte*>(data), length, std::move(fd));
+  return SegmentMemory(static_cast<std::byte*>(data), length, std::move(fd), std::move(user));
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ Result<SegmentMemory> allocate_sealed(std::uint64_t length) {
   return map_shared(std::move(fd), descriptor, length);
 }
 
-Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what) {
+Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what, std::shared_ptr<ReceivedFds::User> user) {
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   if (system.f_type != TMPFS_MAGIC)
@@ -73,7 +73,10 @@ Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view 
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != length)
     return fail(Error::protocol, "{}: the memfd has {} bytes, announced are {}", what, status.st_size, length);
-  return map_shared(Fd(), fd, length);
+  if (user) OFP_TRY(user->take_mapping());
+  auto mapped = map_shared(Fd(), fd, length, user);
+  if (!mapped && user) user->return_mapping();
+  return mapped;
 }
 
 }  // namespace offpath::link

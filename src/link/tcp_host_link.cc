@@ -69,6 +69,12 @@ void TcpHostLink::retire_range(RegionId range, std::uint32_t generation) {
   if (!abandoned_) server_->detach(range, generation);
 }
 
+void TcpHostLink::withdraw_range(RegionId range, std::uint32_t generation) {
+  if (!abandoned_) server_->withdraw(range, generation);
+}
+
+bool TcpHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) { return abandoned_ || !server_->is_moving(range); }
+
 void TcpHostLink::wake() {
   if (!abandoned_) server_->wake_agent();
 }

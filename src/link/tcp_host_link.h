@@ -35,6 +35,8 @@ class TcpHostLink final : public HostLink {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
+  void withdraw_range(RegionId range, std::uint32_t generation) override;
+  bool is_withdrawn(RegionId range, std::uint32_t generation) override;
   void wake() override;
   void wait(TimeNs deadline) override;
   int event_fd() const override;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t frame_bytes_max = 1024 * 1024;
 constexpr std::uint64_t copied_bytes_max = 64 * 1024;  // of a write that is received first and then put in place
-constexpr std::size_t vectors_max = 256;
+constexpr std::size_t answer_vectors_max = 256;
 constexpr std::size_t stack_bytes = 256 * 1024;
 constexpr auto detach_wait = std::chrono::seconds(1);
 
@@ -207,7 +207,7 @@ Status TcpServer::serve_read(Bytes payload) {
     std::uint64_t bytes = 0;
     {
       const std::lock_guard lock(table_);
-      while (at < request.count() && bytes < frame_bytes_max && vectors_.size() < vectors_max) {
+      while (at < request.count() && bytes < frame_bytes_max && vectors_.size() < answer_vectors_max) {
         TransferPiece piece = request.piece(at);
         const std::uint64_t step = std::min(piece.length - offset, frame_bytes_max - bytes);
         const bool ends = offset + step == piece.length;
@@ -437,6 +437,7 @@ void TcpServer::release_frame() {
   {
     const std::lock_guard lock(table_);
     held_.clear();
+    if (std::exchange(tells_moved_, false)) signal_program();
   }
   moved_.notify_all();
 }
@@ -452,6 +453,18 @@ void TcpServer::detach(RegionId region, std::uint32_t generation) {
   std::unique_lock lock(table_);
   (void)regions_.detach(region, generation);
   moved_.wait_for(lock, detach_wait, [&] { return std::ranges::find(held_, region) == held_.end(); });
+}
+
+void TcpServer::withdraw(RegionId region, std::uint32_t generation) {
+  const std::lock_guard lock(table_);
+  (void)regions_.detach(region, generation);
+}
+
+bool TcpServer::is_moving(RegionId region) {
+  const std::lock_guard lock(table_);
+  const bool moving = std::ranges::find(held_, region) != held_.end();
+  tells_moved_ |= moving;
+  return moving;
 }
 
 Status TcpServer::send(ControlType type, Bytes payload) {

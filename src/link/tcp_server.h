@@ -31,6 +31,9 @@ class TcpServer {
   [[nodiscard]] Status attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length);
   // Returns when the thread does not touch the region any more, but waits for a stuck network at most a second.
   void detach(RegionId region, std::uint32_t generation);
+  // The same without waiting: the thread may touch it while is_moving says so; where it does, the event descriptor tells of the end.
+  void withdraw(RegionId region, std::uint32_t generation);
+  [[nodiscard]] bool is_moving(RegionId region);
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
   void wake_agent();
   [[nodiscard]] Status await_acknowledgement(RegionId segment, TimeNs deadline);
@@ -72,6 +75,7 @@ class TcpServer {
   std::condition_variable moved_;
   RegionTable regions_;
   std::vector<RegionId> held_;  // of the frame being moved
+  bool tells_moved_ = false;    // somebody was told that a region is among them
 
   std::mutex state_;
   std::condition_variable changed_;

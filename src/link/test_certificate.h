@@ -3,7 +3,10 @@
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <string>
@@ -11,6 +14,18 @@
 #include "base/status.h"
 
 namespace offpath::link {
+
+// Whether a client that knows TLS 1.2 and nothing later comes to a session; the socket blocks.
+inline bool accepts_tls_1_2(int socket) {
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  OFP_ASSERT(context != nullptr && SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION) == 1);
+  SSL* session = SSL_new(context);
+  OFP_ASSERT(session != nullptr && SSL_set_fd(session, socket) == 1);
+  const bool accepted = SSL_connect(session) == 1;
+  SSL_free(session);
+  SSL_CTX_free(context);
+  return accepted;
+}
 
 // `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost". Valid from and until so many seconds from now.
 inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file, const std::string& names,
@@ -35,7 +50,7 @@ inline void write_test_certificate(const std::string& certificate_file, const st
   OFP_ASSERT(file != nullptr && PEM_write_X509(file, certificate) == 1);
   std::fclose(file);
   file = std::fopen(key_file.c_str(), "w");
-  OFP_ASSERT(file != nullptr && PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  OFP_ASSERT(file != nullptr && fchmod(fileno(file), 0600) == 0 && PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
   std::fclose(file);
   X509_free(certificate);
   EVP_PKEY_free(key);

@@ -1,4 +1,4 @@
-// TLS 1.2 or later over a connected, non-blocking TCP socket. The agent shows a certificate; the host checks it
+// TLS 1.3 over a connected, non-blocking TCP socket. The agent shows a certificate; the host checks it
 // against its CA file and the name or IP address it asked for. Who the host is, the shared key proves inside
 // (authentication.h). Implemented by OpenSSL in openssl_tls.cc; crypto.h says why it stands behind an interface.
 #pragma once

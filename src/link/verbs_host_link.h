@@ -31,6 +31,8 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
+  void withdraw_range(RegionId range, std::uint32_t generation) override { (void)announced_.withdraw(control_, range, generation); }
+  bool is_withdrawn(RegionId range, std::uint32_t generation) override { return announced_.is_gone(range, generation); }
   void wake() override { control_.wake(); }
   void wait(TimeNs deadline) override { control_.wait(deadline); }
   int event_fd() const override { return control_.event_fd(); }

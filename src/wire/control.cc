@@ -7,15 +7,14 @@ namespace offpath::wire {
 
 namespace {
 
-constexpr std::size_t name_bytes_max = 255;
 constexpr std::size_t refusal_text_max = 1024;
 constexpr std::size_t outcome_text_max = 1024;
 
 void fields(auto& way, Is<Hello> auto& m) {
   way.begins("hello");
   auto magic = hello_magic;  // looked at before anything else is: decode_hello
-  way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging, m.probe_address,
-      m.probe_value, m.pid, m.nonce);
+  way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging, m.channel_address,
+      m.pid, m.nonce);
   way.text(m.name, name_bytes_max, "the name");
   way.text(m.job_labels.job, job_bytes_max, "the job");
   way.text(m.job_labels.step, job_bytes_max, "the step");
@@ -70,7 +69,7 @@ std::string_view control_type_name(ControlType type) noexcept {
   static constexpr std::string_view names[] = {
       "frame of type 0", "hello", "challenge", "proof",     "welcome",   "refusal", "segment",    "segment_ok", "segment_gone",
       "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done",
-      "rendezvous",      "withdraw",   "withdrawn", "memory_export", "imported"};
+      "rendezvous",      "withdraw",   "withdrawn", "memory_export", "imported", "segment_refused"};
   static_assert(std::size(names) == control_types + 1);
   const auto number = static_cast<std::uint16_t>(type);
   return number <= control_types ? names[number] : "frame of an unknown type";

@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 7;
+inline constexpr std::uint16_t protocol_version = 8;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -48,8 +48,9 @@ enum class ControlType : std::uint16_t {
   withdrawn = 20,    // agent -> host: Withdrawal; nothing of it is under way any more
   memory_export = 21,  // host -> agent, doca: MemoryExport; a segment or a range
   imported = 22,     // agent -> host: Outcome; its token is the export's key
+  segment_refused = 23,  // agent -> host, one machine, in place of segment_ok: Outcome; its token is the region. The host answers segment_gone
 };
-inline constexpr std::uint16_t control_types = 22;
+inline constexpr std::uint16_t control_types = 23;
 [[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
 
 struct ControlHeader {
@@ -80,10 +81,9 @@ struct Hello {
   std::uint16_t version = protocol_version;
   ChannelLayout layout;
   std::uint8_t force_staging = 0;
-  // Where the host wrote a random number for the agent to find by a direct read: it proves that the
-  // socket's process id is the process that speaks, and that direct reads are permitted. 0 over TCP.
-  std::uint64_t probe_address = 0;
-  std::uint64_t probe_value = 0;
+  // Where the host has the channel segment mapped. What the agent stores in its WitnessLine and finds there by a direct read
+  // proves that the socket's process id is the process that speaks, and that direct reads are permitted. 0 over TCP.
+  std::uint64_t channel_address = 0;
   std::int64_t pid = 0;  // as the host sees itself; only shown
   Nonce nonce{};
   std::string name;  // at most 255 bytes

@@ -28,8 +28,7 @@ TEST(Control, HelloComesBack) {
   Hello hello;
   hello.layout = {128, 256, 9};
   hello.force_staging = 1;
-  hello.probe_address = 0x7fff'0000'1234;
-  hello.probe_value = 99;
+  hello.channel_address = 0x7fff'0000'1000;
   hello.pid = 4711;
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
@@ -40,8 +39,7 @@ TEST(Control, HelloComesBack) {
   EXPECT_EQ(back->layout.reply_slots, 256u);
   EXPECT_EQ(back->layout.streams_max, 9u);
   EXPECT_EQ(back->force_staging, 1);
-  EXPECT_EQ(back->probe_address, hello.probe_address);
-  EXPECT_EQ(back->probe_value, 99u);
+  EXPECT_EQ(back->channel_address, hello.channel_address);
   EXPECT_EQ(back->pid, 4711);
   EXPECT_EQ(back->nonce, hello.nonce);
   EXPECT_EQ(back->name, "simulation");

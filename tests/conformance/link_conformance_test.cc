@@ -8,6 +8,7 @@
 
 #include "link/connected_pair.h"
 #include "link_pair.h"
+#include "wire/channel_layout.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -36,7 +37,9 @@ TEST_P(LinkConformance, BothEndsSayTheSame) {
 TEST_P(LinkConformance, TheChannelSegmentCarriesBytesBothWays) {
   const MutableBytes memory = host().channel_memory();
   ASSERT_EQ(memory.size(), small_layout.total_bytes());
-  EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
+  const auto is_zero = [](Bytes bytes) { return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }); };
+  EXPECT_TRUE(is_zero(memory.first(wire::ChannelLayout::witness_line)));
+  EXPECT_TRUE(is_zero(memory.subspan(wire::ChannelLayout::witness_line + sizeof(wire::WitnessLine))));  // the agent has read
   const auto sent = pattern(memory.size(), 1);
   std::ranges::copy(sent, memory.begin());
   std::vector<std::byte> seen(memory.size());

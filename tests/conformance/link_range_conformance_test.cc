@@ -302,6 +302,39 @@ TEST_P(PinnedConformance, ReadsUnderWayEndBeforeTheirRangeDoes) {
   expect_usable();
 }
 
+TEST_P(RangeConformance, ToWithdrawDoesNotWaitForAnAgentThatDoesNothingAndEndsWhenItDoes) {
+  constexpr RegionId count = 64;  // each would wait for a second, if it waited
+  const auto array = pattern(100'000, 1);
+  for (RegionId range = 1; range <= count; ++range) ASSERT_TRUE(pair->announce_range(range, 1, array.data(), array.size()));
+  std::vector<std::byte> seen(count * 1000);
+  for (RegionId range = 1; range <= count; ++range) {
+    const ReadPiece piece{range, 1, 0, seen.data() + (range - 1) * 1000, 1000};
+    agent().read(range, {&piece, 1});
+  }
+  const TimeNs began = pair->now();
+  for (RegionId range = 1; range <= count; ++range) {
+    host().withdraw_range(range, 1);
+    static_cast<void>(host().is_withdrawn(range, 1));
+  }
+  EXPECT_LT(pair->now() - began, 20 * second_ns);
+
+  for (const TimeNs until = pair->soon(); pair->now() < until; pair->pass()) {
+    pair->poll();
+    ASSERT_TRUE(host().look());
+    RegionId gone = 0;
+    for (RegionId range = 1; range <= count; ++range) gone += host().is_withdrawn(range, 1) ? 1 : 0;
+    if (gone == count) break;
+  }
+  for (RegionId range = 1; range <= count; ++range) {
+    EXPECT_TRUE(host().is_withdrawn(range, 1)) << range;
+    // A read under way may have come too late; one that says it is done is.
+    if (pair->finish(LinkEvent::Kind::read_done, range)) {
+      EXPECT_TRUE(std::equal(array.begin(), array.begin() + 1000, seen.begin() + (range - 1) * 1000)) << range;
+    }
+  }
+  expect_usable();
+}
+
 class StagedConformance : public OverEveryLink {};
 INSTANTIATE_TEST_SUITE_P(, StagedConformance,
                          testing::ValuesIn(links_where([](const LinkKind& kind) { return !kind.ranges; })), kind_name);

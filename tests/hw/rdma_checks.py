@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,13 @@ def frames_at(agent: offpath.Agent, name: str) -> int:
     return next((pool["frames"] for pool in fetch_status(agent.http_address)["pools"] if pool["name"] == name), 0)
 
 
+def wait_for_members(agent: offpath.Agent, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while sum(member["state"] == "alive" for member in fetch_status(agent.http_address)["members"]) < count:
+        expect(time.monotonic() < deadline, f"the agents did not find each other: {agent.log[-500:]}")
+        time.sleep(0.1)
+
+
 def pools_of_two_agents(out: Path, key: Path) -> str:
     """The data service between two agents that reach each other over RDMA alone: rows are spread and found from either;
     of those that are kept twice none is lost when an agent is killed."""
@@ -171,10 +179,7 @@ def pools_of_two_agents(out: Path, key: Path) -> str:
     with first:
         second, other = start_agent(key, name="b", dead_after="10s", join=address)
         with second, offpath.connect(address, key_file=key) as here, offpath.connect(other, key_file=key) as there:
-            deadline = time.monotonic() + 60
-            while sum(member["state"] == "alive" for member in fetch_status(second.http_address)["members"]) < 2:
-                expect(time.monotonic() < deadline, f"the agents did not find each other: {second.log[-500:]}")
-                time.sleep(0.1)
+            wait_for_members(second, 2)
             before = packets()[0]
             total = put_rows(here, "hash:/spread", rows)
             check_rows(there, "hash:/spread", rows)
@@ -188,6 +193,44 @@ def pools_of_two_agents(out: Path, key: Path) -> str:
     least = 3 * total // PACKET_BYTES_MAX  # into an agent, out of one, and to the other as a replica, at least
     expect(sent >= least, f"{sent} RDMA packets sent, {least} are needed")
     return f"{rows} rows, {held[0]} and {held[1]} of them; all replicas found after a kill; {sent} RDMA packets sent"
+
+
+def both_ways(out: Path, key: Path) -> str:
+    """Two agents give each other large objects at the same time. Each withdraws what the other has read; neither
+    waits for the other's loop."""
+    rows, in_a_row = 64, 1 << 17  # 1 MiB of int64
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    ids = np.arange(in_a_row)
+    failures: list[BaseException] = []
+
+    def put(session: offpath.Session, name: str) -> None:
+        try:
+            with session.stream(name, schema, rows_max=in_a_row, pool=f"hash:/{name}?replicas=2") as stream:
+                tickets = [stream.send({"id": ids + row}, key=(f"row{row}", "")) for row in range(rows)]
+                for ticket in tickets:
+                    ticket.wait_stored(120.0)
+        except BaseException as error:
+            failures.append(error)
+
+    first, address = start_agent(key, name="a")
+    with first:
+        second, other = start_agent(key, name="b", join=address)
+        with second, offpath.connect(address, key_file=key) as here, offpath.connect(other, key_file=key) as there:
+            wait_for_members(second, 2)
+            writers = [threading.Thread(target=put, args=each) for each in ((here, "from_a"), (there, "from_b"))]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+            expect(not failures, f"a put failed: {failures[:1]}")
+            held = [frames_at(agent, f"hash:/{name}") for agent in (first, second) for name in ("from_a", "from_b")]
+            expect(held == [rows] * 4, f"the agents hold {held}, each should hold {rows} of both pools")
+            longest = [fetch_status(agent.http_address)["loop"]["longest_round_s"] for agent in (first, second)]
+            # A program's side of the link may wait that long for each (withdraw_wait_ns in link/announced_memory.h).
+            expect(max(longest) < 1.0, f"the agents' loops stood still for {longest} s")
+            for agent in (first, second):
+                expect("suspect" not in agent.log, f"a member was suspected: {agent.log[-500:]}")
+    return f"{2 * rows} objects of 1 MiB, longest rounds of the loops {longest[0]:.3f} and {longest[1]:.3f} s"
 
 
 def example(out: Path, key: Path) -> str:
@@ -324,7 +367,7 @@ def bench_link(out: Path, key: Path) -> str:
 
 
 CHECKS: tuple[Callable[[Path, Path], str], ...] = (
-    doctor, moves, pools_of_two_agents, example, forgery, locked_memory, bandwidth, bench_link, conformance,
+    doctor, moves, pools_of_two_agents, both_ways, example, forgery, locked_memory, bandwidth, bench_link, conformance,
 )  # fmt: skip
 
 

@@ -1,0 +1,39 @@
+// That what a pid names is still the address space that shook hands. A pid and its pidfd outlive an exec, and descriptors
+// that tell of one are held by children: so the proof is in the memory itself. One call of process_vm_readv finds its
+// address space once, for all its vectors. Each call's first vector is the channel's WitnessLine, in which the agent has just
+// stored a random value: it comes back only from a process that has the channel's memory mapped where the program said.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace offpath::link {
+
+class Witness {
+ public:
+  static constexpr std::size_t bytes = 16;
+
+  // `channel` is the agent's mapping of the channel segment, which outlives this; `there` is the program's, by its own word.
+  Witness(MutableBytes channel, std::uint64_t there) noexcept;
+
+  void renew();  // before each call; what earlier calls read says nothing about the next
+  [[nodiscard]] iovec to() noexcept { return {seen_.data(), bytes}; }
+  [[nodiscard]] iovec from() const noexcept { return {reinterpret_cast<void*>(there_), bytes}; }
+  [[nodiscard]] bool seen() const noexcept { return seen_ == stored_; }  // by a call that returned `bytes` or more
+
+ private:
+  using Value = std::array<std::uint64_t, 2>;
+
+  Value* here_;
+  std::uint64_t there_;
+  Value stored_{}, seen_{};
+  std::array<Value, 256> fresh_;  // random numbers, taken from the kernel that many at a time
+  std::size_t used_ = 256;
+};
+static_assert(sizeof(std::array<std::uint64_t, 2>) == Witness::bytes);
+
+}  // namespace offpath::link
