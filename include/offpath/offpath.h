@@ -233,7 +233,7 @@ typedef struct ofp_piece {
 
 enum {
   OFP_MOVE_CREATE = 0, /* a new object of `object_bytes`; bytes no piece covers are zero */
-  OFP_MOVE_UPDATE = 1  /* an object that is there already, in place */
+  OFP_MOVE_UPDATE = 1  /* an object that OFP_MOVE_CREATE made, in place; other objects never change */
 };
 
 /* Gathers pieces into one object of a pool. `stream` is an open stream of destination "native"; its pool,
@@ -269,8 +269,9 @@ OFP_API void ofp_listing_free(ofp_listing *listing);
 OFP_API int ofp_pool_drop(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
                           int64_t wait_ns, uint64_t *dropped, ofp_error *error);
 /* Writes the pool's frames, in order of storing, to `fd` as one Arrow IPC stream. On one machine the agent
- * does it through a duplicate of the descriptor (this program's rights, the agent's time); over TCP the
- * library does. `written_bytes` may be NULL. */
+ * does it through a duplicate of the descriptor (this program's rights, the agent's time); over TCP, and into
+ * pipes, sockets, devices and files of FUSE or a network, this call's own thread does, as write(2) would.
+ * `written_bytes` may be NULL. */
 OFP_API int ofp_pool_write(ofp_channel *channel, const char *pool, int fd, int64_t wait_ns, uint64_t *written_bytes,
                            ofp_error *error);
 

@@ -93,7 +93,7 @@ class Stream {
     });
     return ticket;
   }
-  // Gathers pieces into a new object of `object_bytes`, or into one that is there (`mode` OFP_MOVE_UPDATE).
+  // Gathers pieces into a new object of `object_bytes`, or into one that a move created (`mode` OFP_MOVE_UPDATE).
   Ticket move(std::span<const ofp_piece> pieces, std::uint64_t object_bytes, const Key& key,
               std::uint32_t mode = OFP_MOVE_CREATE, Send flags = usual) {
     Ticket ticket = 0;

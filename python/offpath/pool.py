@@ -405,9 +405,9 @@ class Pool:
     def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.
 
-        The agent does the writing on one machine. The file appears when it is whole: one that is there already stays
-        as it is until then, and for good if there is no room for the new one. What is there and no file, such as a
-        pipe, is written to as it is.
+        On one machine the agent does the writing, unless the file system is of a network or of FUSE. The file appears
+        when it is whole: one that is there already stays as it is until then, and for good if there is no room for
+        the new one. What is there and no file, such as a pipe, is written to as it is, by the calling thread.
         """
         place = os.path.realpath(path)
         if os.path.exists(place) and not os.path.isfile(place):

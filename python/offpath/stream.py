@@ -141,7 +141,7 @@ class Stream:
         snapshot: bool = False,
         wait: bool = True,
     ) -> Ticket:
-        """Gathers buffers into one object of the pool, or changes one that is there (``update``) in place.
+        """Gathers buffers into one object of the pool, or changes one that a move created (``update``) in place.
 
         ``pieces`` are (contiguous buffer, offset in the object in bytes). A new object has ``object_bytes``, 0: up to
         the end of the last piece; bytes no piece covers are zero. The stream's destination has to be ``native``.

@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
 constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
-constexpr std::size_t wakes_max = 1024;
 constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
@@ -85,7 +84,9 @@ bool AgentEnd::take_link_events(TimeNs now) {
       case LinkEvent::Kind::read_done:
       case LinkEvent::Kind::write_done: did |= take_completion(event.token, std::move(event.status), now); continue;
       case LinkEvent::Kind::woken: wake_up(now); break;
-      case LinkEvent::Kind::offered: events_.on_offer(*this, event.token, std::move(event.fd), now); break;
+      case LinkEvent::Kind::offered:
+        events_.on_offer(*this, event.token, event.status ? Result<Fd>(std::move(event.fd)) : tl::unexpected(std::move(event.status).error()), now);
+        break;
       case LinkEvent::Kind::closed:
         close(event.status ? Failure{Error::closed, "the program closed the channel"} : std::move(event.status).error());
         break;
@@ -335,8 +336,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
       OFP_TRY(wire::decode(entry.payload, wake));
       if (wake.word < WakeWord::replies && wake.stream >= layout_.streams_max)
         return fail(Error::protocol, "wake request for stream {}, the channel has {}", wake.stream, layout_.streams_max);
-      if (wakes_.size() >= wakes_max) return fail(Error::protocol, "more than {} wake requests are waiting", wakes_max);
-      wakes_.push_back(wake);
+      ask_wake(wake);
       return {};
     }
     case EntryKind::probe:
@@ -350,7 +350,7 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::peer_tracks: case EntryKind::sift_info:
     case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
     case EntryKind::pool_query: case EntryKind::query_next: case EntryKind::pool_compute: case EntryKind::peer_compute:
-    case EntryKind::peer_query: case EntryKind::peer_query_next: case EntryKind::peer_cancel:
+    case EntryKind::peer_compare: case EntryKind::peer_query: case EntryKind::peer_query_next: case EntryKind::peer_cancel:
     case EntryKind::gauges_open: case EntryKind::gauges_close:
     case EntryKind::exchange_open: case EntryKind::exchange_info: case EntryKind::exchange_wait: case EntryKind::exchange_grant:
     case EntryKind::exchange_close: case EntryKind::peer_exchange:
@@ -436,22 +436,45 @@ bool AgentEnd::finish_pulls(TimeNs now) {
 
 // ---- sleeping and waking
 
-bool AgentEnd::due(const wire::WakeAt& wake) const noexcept {
-  switch (wake.word) {
-    case WakeWord::pulled: return lines_[wake.stream].words.pulled >= wake.value;
-    case WakeWord::stored: return lines_[wake.stream].words.stored >= wake.value;
-    case WakeWord::credit: return lines_[wake.stream].words.credit >= wake.value;
-    case WakeWord::replies: return reply_written_ > wake.value;
-    case WakeWord::now: return true;
+namespace {
+
+std::array<std::uint64_t, 3> values_of(const CompletionLine& words) noexcept { return {words.pulled, words.stored, words.credit}; }
+
+}  // namespace
+
+// The smaller value counts: the program asks again for what it still waits for after the wake. What was asked for before and is
+// reached already is owed whatever comes behind it: the program may have seen the word, and asked for the next value, before its wake.
+void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
+  const auto lower = [&](std::uint64_t& asked, bool reached) {
+    wake_owed_ |= reached;
+    asked = reached ? wake.value : std::min(asked, wake.value);
+  };
+  if (wake.word == WakeWord::now) {
+    wake_now_ = true;
+  } else if (wake.word == WakeWord::replies) {
+    lower(wake_beyond_, reply_written_ > wake_beyond_);
+  } else {
+    Line& asked = lines_[wake.stream];
+    const auto word = static_cast<std::size_t>(wake.word);
+    const std::uint64_t value = values_of(asked.words)[word];
+    lower(asked.wake_at[word], value >= asked.wake_at[word]);
+    if (value >= wake.value) (void)line(wake.stream);  // settled when it is written, as any other
   }
-  return true;
 }
 
-bool AgentEnd::settle_wakes() {
-  if (!dirty_.empty()) return false;
-  // While answers find no room no request is taken, that for a wake neither: a full ring wakes its reader, once.
-  const bool full = !answers_.empty() && std::exchange(full_at_, reply_written_) != reply_written_;
-  if (std::erase_if(wakes_, [this](const wire::WakeAt& wake) { return due(wake); }) == 0 && !full) return false;
+// The line is written, or being written.
+void AgentEnd::settle_wakes(Line& line) noexcept {
+  const auto values = values_of(line.words);
+  for (std::size_t word = 0; word < values.size(); ++word) {
+    if (values[word] < line.wake_at[word]) continue;
+    line.wake_at[word] = nobody;
+    wake_owed_ = true;
+  }
+}
+
+bool AgentEnd::pay_wake() {
+  if (!wake_owed_) return false;
+  wake_owed_ = false;
   ++counters_.wakes_sent;
   link_->wake();
   return true;

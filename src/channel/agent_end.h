@@ -38,7 +38,8 @@ class AgentEvents {
   virtual void on_request(AgentEnd& channel, const Entry& request, TimeNs now) = 0;
   // A pull or push ended. A pull counts only if the host was alive after it.
   virtual void on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) = 0;
-  virtual void on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) = 0;
+  // `fd`: or why it was not taken.
+  virtual void on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) = 0;
   // The last call for this channel. Nothing that was pulled to is written to any more.
   virtual void on_closed(AgentEnd& channel, const Failure& why, TimeNs now) = 0;
 };
@@ -128,9 +129,12 @@ class AgentEnd {
     bool all_posted = false;
     Status status;
   };
+  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches it: nobody waits
   struct Line {
     wire::CompletionLine words{};
     bool dirty = false;
+    // The smallest value that the program has asked to be woken at: of pulled, stored, credit.
+    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};
   };
   struct Answer {
     wire::ReplyKind kind;
@@ -163,8 +167,9 @@ class AgentEnd {
   void flush_remote();
   bool compose_replies();
   void reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload);
-  [[nodiscard]] bool due(const wire::WakeAt& wake) const noexcept;
-  bool settle_wakes();
+  void ask_wake(const wire::WakeAt& wake) noexcept;
+  void settle_wakes(Line& line) noexcept;
+  bool pay_wake();
   void wake_up(TimeNs now);
   void end(TimeNs now);
   Line& line(std::uint32_t stream) noexcept;
@@ -203,7 +208,10 @@ class AgentEnd {
   std::vector<std::uint32_t> dirty_;
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
   unsigned flushing_ = 0;                // writes of it under way
-  std::vector<wire::WakeAt> wakes_;
+  // A program asks for one wake of each word, at the smallest value that anybody in it waits for, and asks again for the next one.
+  std::uint64_t wake_beyond_ = nobody;  // of the reply ring: a position
+  bool wake_now_ = false;
+  bool wake_owed_ = false;  // what it tells of is written, or being written
   std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because it was full
 
   std::deque<Pull> pulls_;

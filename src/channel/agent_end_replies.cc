@@ -27,11 +27,20 @@ AgentEnd::Line& AgentEnd::line(std::uint32_t stream) noexcept {
 void AgentEnd::set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.pulled = ticket; }
 void AgentEnd::set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept { line(stream).words.stored = ticket; }
 void AgentEnd::set_credit(std::uint32_t stream, std::uint64_t total) noexcept { line(stream).words.credit = total; }
-void AgentEnd::reset_line(std::uint32_t stream) noexcept { line(stream).words = {}; }
+void AgentEnd::reset_line(std::uint32_t stream) noexcept {
+  Line& reset = line(stream);
+  // Whoever waited for the stream that had this number looks again.
+  wake_owed_ |= std::ranges::any_of(reset.wake_at, [](std::uint64_t value) { return value != nobody; });
+  reset.wake_at.fill(nobody);
+  reset.words = {};
+}
 
 void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
   ++counters_.replies;
-  answers_.push_back({kind, ticket, {payload.begin(), payload.end()}});
+  // The slot has the ticket's lower half. A reply may come when any number of requests have been posted after its own.
+  Answer& answer = answers_.emplace_back(Answer{kind, ticket, std::vector<std::byte>(wire::reply_head_bytes)});
+  store(answer.payload.data(), static_cast<std::uint32_t>(ticket >> 32));
+  answer.payload.insert(answer.payload.end(), payload.begin(), payload.end());
 }
 
 void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
@@ -66,6 +75,7 @@ bool AgentEnd::compose_replies() {
 
 bool AgentEnd::flush() {
   if (mapped_ == nullptr && flushing_ > 0) return false;  // what changes meanwhile goes with the next one
+  bool woke = pay_wake();  // before the next one begins, which others may follow without end
   // Asks for the host's reading position only while replies wait for room.
   const bool replied = compose_replies();
   if (closing_) return true;
@@ -73,7 +83,15 @@ bool AgentEnd::flush() {
   const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
   if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
   if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
-  return (flushing_ == 0 && settle_wakes()) || (changed && mapped_ != nullptr);
+  if (reply_written_ > wake_beyond_) {
+    wake_beyond_ = nobody;
+    wake_owed_ = true;
+  }
+  wake_owed_ |= std::exchange(wake_now_, false);
+  // While answers find no room no request is taken, that for a wake neither: a full ring wakes its reader, once.
+  if (!answers_.empty() && std::exchange(full_at_, reply_written_) != reply_written_) wake_owed_ = true;
+  if (flushing_ == 0) woke |= pay_wake();
+  return woke || (changed && mapped_ != nullptr);
 }
 
 void AgentEnd::flush_mapped() {
@@ -88,6 +106,7 @@ void AgentEnd::flush_mapped() {
     word(to + offsetof(CompletionLine, credit)).store(line.words.credit, std::memory_order_release);
     word(to + offsetof(CompletionLine, pulled)).store(line.words.pulled, std::memory_order_release);
     word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
+    settle_wakes(line);
   }
   dirty_.clear();
   agent_line_dirty_ = false;
@@ -123,6 +142,7 @@ void AgentEnd::flush_remote() {
   std::byte* at = flush_buffer_.data() + 64;
   for (const std::uint32_t stream : dirty_) {
     lines_[stream].dirty = false;
+    settle_wakes(lines_[stream]);
     store(at, lines_[stream].words);
     lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
     at += 64;

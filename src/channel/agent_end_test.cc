@@ -87,7 +87,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
     payload.assign(request.payload.begin(), request.payload.end());
   }
   void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
-  void on_offer(AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
+  void on_offer(AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
 
   // Requests of one slot each, whole in the ring, their tail not published yet.
@@ -156,6 +156,28 @@ TEST_F(UnmappedLook, AFullReplyRingWakesItsReaderOnce) {
   work();
   EXPECT_EQ(link->wakes, 1u) << "all answers are written";
   EXPECT_EQ(why, "");
+}
+
+// A want may be outstanding while more requests are posted than 32 bits can count.
+TEST_F(UnmappedLook, RepliesNameTheWholeTicket) {
+  const std::uint64_t asked[] = {5, 7ull << 32 | 5, ~0ull - 1};
+  for (const std::uint64_t each : asked) end.reply(wire::ReplyKind::done, each, wire::Done{each});
+  for (unsigned round = 0; round < 5; ++round) look(0);
+  EntryReader replies(layout.reply_slots, EntryReader::Tickets::given);
+  const std::uint64_t tail = load<std::uint64_t>(memory.data() + ChannelLayout::reply_tail_line);
+  std::vector<std::uint64_t> tickets, numbers;
+  while (replies.position() < tail) {
+    const auto slot = load<wire::Slot>(memory.data() + layout.reply_ring() + replies.position() * wire::slot_bytes);
+    ASSERT_TRUE(replies.verifies(slot));
+    Entry entry;
+    ASSERT_TRUE(replies.take(slot, entry).value());
+    wire::Done done{};
+    ASSERT_TRUE(wire::decode(entry.payload, done));
+    tickets.push_back(entry.ticket);
+    numbers.push_back(done.value);
+  }
+  EXPECT_EQ(tickets, std::vector<std::uint64_t>(std::begin(asked), std::end(asked)));
+  EXPECT_EQ(numbers, tickets);
 }
 
 TEST_F(UnmappedLook, LooksThatFindNothingKeepNobodyAwake) {

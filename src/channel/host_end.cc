@@ -34,6 +34,8 @@ void store_word(std::byte* at, std::uint64_t value) noexcept {
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at)).store(value, std::memory_order_release);
 }
 
+WakeWord wake_word(Progress progress) noexcept { return progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored; }
+
 void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -46,13 +48,15 @@ void relax() noexcept {
 
 ForkMark::ForkMark() {
   void* page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  OFP_ASSERT(page != MAP_FAILED);
+  if (page == MAP_FAILED) return;
   madvise(page, page_bytes, MADV_WIPEONFORK);
   mark_ = static_cast<volatile std::uint64_t*>(page);
   *mark_ = 1;
 }
 
-ForkMark::~ForkMark() { munmap(const_cast<std::uint64_t*>(mark_), page_bytes); }
+ForkMark::~ForkMark() {
+  if (mark_ != nullptr) munmap(const_cast<std::uint64_t*>(mark_), page_bytes);
+}
 
 HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layout, Clock clock, void* clock_context)
     : link_(std::move(link)),
@@ -135,22 +139,68 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   return ticket_;
 }
 
+std::uint64_t HostEnd::word_of(std::uint32_t stream, WakeWord word) const noexcept {
+  switch (word) {
+    case WakeWord::pulled: return pulled(stream);
+    case WakeWord::stored: return stored(stream);
+    case WakeWord::credit: return line_word(stream, offsetof(wire::CompletionLine, credit));
+    case WakeWord::replies: return load_word(memory_ + ChannelLayout::reply_tail_line);
+    case WakeWord::now: break;
+  }
+  return request_head();
+}
+
+// That the agent wakes this program when the word has reached `value`, or before: whoever is woken looks, and asks again for
+// what is not there. Asking for what was asked for already costs two loads.
 void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value) {
+  std::uint64_t& asked = word == WakeWord::replies ? replies_wake_at_ : streams_[stream].wake_at[static_cast<std::size_t>(word)];
+  if (asked <= value && word_of(stream, word) < asked) return;
   std::vector<std::byte> payload;
-  wire::encode(wire::WakeAt{stream, word, value}, payload);
-  if (fits(payload.size(), 0)) (void)publish(EntryKind::wake_at, payload);
+  wire::encode(wire::WakeAt{stream, word, word == WakeWord::replies ? value - 1 : value}, payload);
+  if (!fits(payload.size(), 1)) return ask_room_wake();  // and then for this one
+  (void)publish(EntryKind::wake_at, payload);
+  asked = value;
+}
+
+// When the agent has taken all that is in the ring now. The ring's last slot is for this request: there is always room for it.
+void HostEnd::ask_room_wake() {
+  if (request_head() < room_wake_at_) return;
+  std::vector<std::byte> payload;
+  wire::encode(wire::WakeAt{0, WakeWord::now, 0}, payload);
+  if (!fits(payload.size(), 0)) return;
+  (void)publish(EntryKind::wake_at, payload);
+  room_wake_at_ = requests_.position();
+}
+
+// One wake comes for the smallest of them; then it is the next one's turn.
+void HostEnd::ask_armed() {
+  for (auto at = armed_.begin(); at != armed_.end();) {
+    const auto [stream, word, value] = *at;
+    if (word_of(stream, word) >= value) {
+      at = armed_.erase(at);
+      continue;
+    }
+    ask_wake(stream, word, value);
+    at = armed_.lower_bound({stream, word, nobody});
+  }
+}
+
+// What the agent told, and what it is still to tell.
+Status HostEnd::look() {
+  if (auto status = link_->look(); !status) return lose(std::move(status).error());
+  if (!armed_.empty()) ask_armed();
+  return {};
 }
 
 Status HostEnd::make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline) {
   if (payload_bytes > wire::entry_bytes_max)
     return fail(Error::too_large, "a request of {} bytes; at most {} are allowed", payload_bytes, wire::entry_bytes_max);
-  bool asked = false;
   while (!fits(payload_bytes, spare_slots)) {
     if (now() >= deadline)
       return fail(deadline == 0 ? Error::would_block : Error::timeout, "the request ring is full: {} of {} slots are used",
                   requests_.position() - request_head(), layout_.request_slots);
-    if (!asked) ask_wake(0, WakeWord::now, 0);
-    asked = !asked;  // every other round, should a wake have come before the room
+    ask_room_wake();
+    OFP_TRY(drain_replies());  // the agent takes no request while its answers find no room
     if (fits(payload_bytes, spare_slots)) break;
     OFP_TRY(sleep(lock, deadline));
   }
@@ -171,11 +221,6 @@ Result<std::uint64_t> HostEnd::post(EntryKind kind, Bytes payload, TimeNs deadli
 
 // ---- what the agent wrote
 
-std::uint64_t HostEnd::full_ticket(std::uint64_t low) const noexcept {
-  const std::uint64_t ticket = (ticket_ & ~0xFFFF'FFFFull) | low;
-  return ticket > ticket_ ? ticket - (1ull << 32) : ticket;
-}
-
 Status HostEnd::drain_replies() {
   const std::uint64_t tail = load_word(memory_ + ChannelLayout::reply_tail_line);
   if (tail == replies_.position()) return {};
@@ -192,7 +237,8 @@ Status HostEnd::drain_replies() {
     if (!complete) return lose(std::move(complete).error());
     if (!*complete) continue;
     if (entry.outside) return lose({Error::protocol, "a reply lies outside of its ring"});
-    const std::uint64_t ticket = full_ticket(entry.ticket);
+    const std::uint64_t ticket = entry.ticket;
+    if (ticket > ticket_) return lose({Error::protocol, fmt::format("a reply to ticket {}, the newest is {}", ticket, ticket_)});
     const auto kind = static_cast<wire::ReplyKind>(entry.kind);
     if (const auto awaited = awaited_.find(ticket); awaited != awaited_.end()) {
       awaited->second = Reply{kind, {entry.payload.begin(), entry.payload.end()}, ticket};
@@ -221,8 +267,7 @@ Status HostEnd::take_failure(std::uint64_t ticket) {
 Status HostEnd::poll() {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  if (!leader_)
-    if (auto status = link_->look(); !status) return lose(std::move(status).error());
+  if (!leader_) OFP_TRY(look());
   return drain_replies();
 }
 
@@ -239,8 +284,7 @@ Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
   leader_ = false;
   followers_.notify_all();
   OFP_TRY(usable());
-  if (auto status = link_->look(); !status) return lose(std::move(status).error());
-  return {};
+  return look();
 }
 
 Result<Reply> unfailed(Reply reply) {
@@ -272,7 +316,7 @@ Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
       spin(lock, spin_until - spin_ns, time);
       continue;
     }
-    ask_wake(0, WakeWord::replies, replies_.position());
+    ask_replies_wake();
     if (load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
     OFP_TRY(sleep(lock, deadline));
   }
@@ -354,8 +398,8 @@ Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
   while (true) {
     OFP_TRY(drain_replies());
     if (fits(payload_bytes, spare_slots) || replies_.position() != began || now() >= deadline) return {};
-    ask_wake(0, WakeWord::now, 0);
-    ask_wake(0, WakeWord::replies, replies_.position());
+    ask_room_wake();
+    ask_replies_wake();
     if (fits(payload_bytes, spare_slots) || load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
     OFP_TRY(sleep(lock, deadline));
   }
@@ -363,18 +407,13 @@ Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
 
 void HostEnd::arm_room() {
   Lock lock(mutex_);
-  if (usable()) ask_wake(0, WakeWord::now, 0);
+  if (usable()) ask_room_wake();
 }
 
 bool HostEnd::arm_replies() {
   Lock lock(mutex_);
   if (!usable()) return false;
-  if (armed_at_ != replies_.position()) {
-    // Without room for the request the agent has not looked yet, and there is no telling when it will: look again.
-    if (!fits(wire::slot_payload_bytes, 0)) return false;
-    ask_wake(0, WakeWord::replies, replies_.position());
-    armed_at_ = replies_.position();
-  }
+  ask_replies_wake();
   return load_word(memory_ + ChannelLayout::reply_tail_line) == replies_.position();
 }
 
@@ -441,6 +480,7 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
   // The line starts at 0 again for the next stream of this number, so nobody may still be measured by it.
   for (auto* table : {&ranges_, &segments_})
     for (Region& region : *table) region.leases.forget(stream);
+  armed_.erase(armed_.lower_bound({stream, WakeWord::pulled, 0}), armed_.lower_bound({stream + 1, WakeWord::pulled, 0}));
   streams_[stream] = {};
   return {};
 }
@@ -469,6 +509,7 @@ Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t char
                   "or open the stream with `keep`",
                   charge, credit - std::min(credit, streams_[stream].charged));
     ask_wake(stream, WakeWord::credit, wanted);
+    OFP_TRY(drain_replies());
     if (line_word(stream, credit_at) >= wanted) return {};
     OFP_TRY(sleep(lock, deadline));
   }
@@ -505,7 +546,6 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
 
 Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline) {
   const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
-  bool asked = false;
   while (progress_of(stream, progress) < ticket) {
     const TimeNs time = now();
     if (time >= deadline)
@@ -516,8 +556,8 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
       OFP_TRY(usable());
       continue;
     }
-    if (!asked) ask_wake(stream, progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored, ticket);
-    asked = true;
+    ask_wake(stream, wake_word(progress), ticket);
+    OFP_TRY(drain_replies());  // the agent takes no request while its answers find no room
     if (progress_of(stream, progress) >= ticket) break;
     OFP_TRY(sleep(lock, deadline));
   }
@@ -537,7 +577,8 @@ Status HostEnd::wait(std::uint32_t stream, std::uint64_t ticket, Progress progre
 Status HostEnd::arm(std::uint32_t stream, std::uint64_t ticket, Progress progress) {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  ask_wake(stream, progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored, ticket);
+  armed_.emplace(stream, wake_word(progress), ticket);
+  ask_wake(stream, wake_word(progress), ticket);
   return {};
 }
 

@@ -5,13 +5,18 @@
 // Error::forked from every call.
 #pragma once
 
+#include <unistd.h>
+
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -38,10 +43,11 @@ class ForkMark {
   ~ForkMark();
   ForkMark(const ForkMark&) = delete;
   ForkMark& operator=(const ForkMark&) = delete;
-  [[nodiscard]] bool in_child() const noexcept { return *mark_ == 0; }
+  [[nodiscard]] bool in_child() const noexcept { return mark_ != nullptr ? *mark_ == 0 : getpid() != pid_; }
 
  private:
-  volatile std::uint64_t* mark_;
+  volatile std::uint64_t* mark_ = nullptr;  // null: there was no mapping to be had, and the process's number is asked for
+  pid_t pid_ = getpid();
 };
 
 struct Reply {
@@ -80,6 +86,10 @@ class HostEnd {
   [[nodiscard]] Result<RangeName> reannounce(RangeName range, const void* base, std::uint64_t length);
   // Waits until no posted request uses it.
   [[nodiscard]] Status retire(RangeName range, TimeNs deadline);
+  // For one that may not wait, such as an agent's loop: nothing that was posted uses it any more. Its memory stays as it is until
+  // is_withdrawn says so, or the channel is closed; the event descriptor tells when to look.
+  [[nodiscard]] Status withdraw(RangeName range);
+  [[nodiscard]] bool is_withdrawn(RangeName range);
   // No posted request uses it: retire would not wait.
   [[nodiscard]] bool idle(RangeName range);
 
@@ -176,12 +186,15 @@ class HostEnd {
   [[nodiscard]] const wire::Welcome& welcome() const { return link_->welcome(); }
   [[nodiscard]] HostCounters counters() const;
   [[nodiscard]] TimeNs now() const;
+  [[nodiscard]] bool in_virtual_time() const noexcept { return clock_ != nullptr; }  // which passes in sleeps only: nobody spins
   // Waits for the leases (at most `wait_ns`), then tells the agent and frees everything.
   void close(TimeNs wait_ns);
 
  private:
+  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches it: the agent was not asked for a wake
   struct Region {
     bool live = false;
+    bool leaving = false;  // the agent has not confirmed its end: its number is not given out again
     std::uint32_t generation = 0;
     const std::byte* base = nullptr;
     std::uint64_t length = 0;
@@ -194,6 +207,7 @@ class HostEnd {
     std::uint64_t credit_seen = 0;  // the line's word when it was last looked at; it only grows
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
+    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as the agent was asked
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -206,8 +220,12 @@ class HostEnd {
   }
   [[nodiscard]] std::uint64_t publish(wire::EntryKind kind, Bytes payload);
   [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept;
+  [[nodiscard]] std::uint64_t word_of(std::uint32_t stream, wire::WakeWord word) const noexcept;
   void ask_wake(std::uint32_t stream, wire::WakeWord word, std::uint64_t value);
-  [[nodiscard]] std::uint64_t full_ticket(std::uint64_t low) const noexcept;
+  void ask_room_wake();
+  void ask_replies_wake() { ask_wake(0, wire::WakeWord::replies, replies_.position() + 1); }
+  void ask_armed();
+  [[nodiscard]] Status look();
   [[nodiscard]] Status make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
   [[nodiscard]] Result<std::uint64_t> post_locked(Lock& lock, wire::EntryKind kind, Bytes payload, TimeNs deadline);
   [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
@@ -226,6 +244,8 @@ class HostEnd {
   void index(RegionId id);
   void unindex(RegionId id);
   [[nodiscard]] const Region* covering(std::uintptr_t address, std::uint64_t length, std::uint32_t& hint) const noexcept;
+  void take_back(RegionId id);
+  [[nodiscard]] Status tell_retired(Lock& lock, RangeName range);
   [[nodiscard]] Status wait_idle(Lock& lock, RegionId id, TimeNs deadline);
   [[nodiscard]] Status lose(Failure why);
 
@@ -252,7 +272,10 @@ class HostEnd {
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;
   std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls, and of what was asked
-  std::optional<std::uint64_t> armed_at_;  // the position of the reply ring beyond which a wake was asked for
+  // The wakes that the agent owes: one for each word at most, at the smallest value that anybody waits for (Stream::wake_at has the
+  // others). As long as the word has not reached it that wake is to come, and no smaller value has to be asked for.
+  std::uint64_t replies_wake_at_ = nobody, room_wake_at_ = 0;  // positions; of room: of the ring behind the request for it
+  std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>> armed_;  // what arm() has asked for and has not come
   std::unordered_map<std::uint64_t, Failure> failures_;              // of data requests, until asked for
   std::deque<std::uint64_t> failures_order_;
   std::uint64_t offers_ = 0;

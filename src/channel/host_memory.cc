@@ -34,7 +34,7 @@ void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeNam
 
 RegionId HostEnd::unused(std::vector<Region>& regions, RegionId flag) {
   for (std::uint32_t index = 1; index < regions.size(); ++index)
-    if (!regions[index].live) return index | flag;
+    if (!regions[index].live && !regions[index].leaving) return index | flag;
   regions.emplace_back();
   return static_cast<RegionId>(regions.size() - 1) | flag;
 }
@@ -142,18 +142,45 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   Status idle = wait_idle(lock, range.region, deadline);
   if (!idle && idle.error().code != Error::timeout) return idle;
   // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
-  unindex(range.region);
-  ++memory_epoch_;
-  Region& gone = ranges_[range.region];
-  gone.live = false;
-  gone.leases.clear();
+  take_back(range.region);
   if (link_->traits().staged) return idle;
   link_->retire_range(range.region, range.generation);
+  OFP_TRY(tell_retired(lock, range));
+  return idle;
+}
+
+Status HostEnd::withdraw(RangeName range) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  const Region* region = find(range.region);
+  if (region == nullptr || region->generation != range.generation)
+    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+  take_back(range.region);
+  if (link_->traits().staged) return {};
+  ranges_[range.region].leaving = true;
+  link_->withdraw_range(range.region, range.generation);
+  return tell_retired(lock, range);
+}
+
+bool HostEnd::is_withdrawn(RangeName range) {
+  Lock lock(mutex_);
+  Region& region = ranges_[range.region];
+  if (region.leaving && region.generation == range.generation && link_->is_withdrawn(range.region, range.generation)) region.leaving = false;
+  return !region.leaving || region.generation != range.generation;
+}
+
+void HostEnd::take_back(RegionId id) {
+  unindex(id);
+  ++memory_epoch_;
+  ranges_[id].live = false;
+  ranges_[id].leases.clear();
+}
+
+Status HostEnd::tell_retired(Lock& lock, RangeName range) {
   std::vector<std::byte> payload;
   wire::encode(wire::RetireRange{range.region, range.generation}, payload);
-  if (auto posted = post_locked(lock, wire::EntryKind::retire_range, payload, never); !posted)
-    return tl::unexpected(std::move(posted).error());
-  return idle;
+  auto posted = post_locked(lock, wire::EntryKind::retire_range, payload, never);
+  return posted ? Status() : tl::unexpected(std::move(posted).error());
 }
 
 bool HostEnd::idle(RangeName range) {

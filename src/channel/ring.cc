@@ -112,13 +112,21 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
   if (outside && (!first || (header.flags & wire::slot_last) == 0 || header.length != sizeof(wire::OutsideEntry)))
     return fail(Error::protocol, "ring slot {}: an entry that lies outside of the ring takes one slot and {} bytes of it, this is {} with flags {}",
                 position, sizeof(wire::OutsideEntry), header.length, header.flags);
-  if (payload_.size() + header.length > wire::entry_bytes_max)
+  const bool reply = tickets_ == Tickets::given;
+  if (payload_.size() + header.length > wire::entry_bytes_max + (reply ? wire::reply_head_bytes : 0))
     return fail(Error::protocol, "ring slot {}: an entry of more than {} bytes", position, wire::entry_bytes_max);
   payload_.insert(payload_.end(), slot.payload, slot.payload + header.length);
   if ((header.flags & wire::slot_last) == 0) return false;
   inside_ = false;
-  ticket_ = tickets_ == Tickets::counted ? ticket_ + 1 : header.ticket_low;
-  entry = {ticket_, kind_, payload_, outside};
+  if (!reply) {
+    entry = {++ticket_, kind_, payload_, outside};
+    return true;
+  }
+  if (payload_.size() < wire::reply_head_bytes)
+    return fail(Error::protocol, "ring slot {}: a reply of {} bytes, its ticket's upper half alone has {}", position, payload_.size(),
+                wire::reply_head_bytes);
+  ticket_ = static_cast<std::uint64_t>(load<std::uint32_t>(payload_.data())) << 32 | header.ticket_low;
+  entry = {ticket_, kind_, Bytes(payload_).subspan(wire::reply_head_bytes), outside};
   return true;
 }
 

@@ -65,7 +65,8 @@ TEST(Ring, AnEntryLargerThanTheRingComesInParts) {
       if (!*taken) continue;
       ++completed;
       EXPECT_EQ(written, all);
-      EXPECT_EQ(std::vector<std::byte>(entry.payload.begin(), entry.payload.end()), payload);
+      EXPECT_EQ(std::vector<std::byte>(entry.payload.begin(), entry.payload.end()), std::vector<std::byte>(payload.begin() + wire::reply_head_bytes, payload.end()));
+      EXPECT_EQ(entry.ticket, static_cast<std::uint64_t>(load<std::uint32_t>(payload.data())) << 32 | 9);
     }
   }
   EXPECT_EQ(completed, 1u);

@@ -219,6 +219,7 @@ bool SocketArea::settle(Handle handle) noexcept {
       wish.keepalive_idle_s = owing.wishes.keepalive_idle_s;
       wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
       wish.keepalive_probes = owing.wishes.keepalive_probes;
+      wish.user_timeout_ms = owing.wishes.user_timeout_ms;
     }
     post(core, wish);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);

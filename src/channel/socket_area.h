@@ -30,6 +30,7 @@ struct FlowWishes {
   bool gathers = false;  // Nagle's rule: no small segment while another is on its way
   std::uint8_t keepalive_probes = 9;
   std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
+  std::uint32_t user_timeout_ms = 0;  // without an acknowledgement; 0: the agent's
   friend bool operator==(const FlowWishes&, const FlowWishes&) = default;
 };
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/suspend_clock.h"
 #include "host/connection.h"
 #include "wire/exchange_area.h"
 #include "wire/exchange_messages.h"
@@ -80,6 +81,9 @@ struct ofp_exchange {
 namespace offpath::host {
 
 namespace {
+
+// What a grant is counted by: it goes on while this machine is suspended.
+TimeNs grant_time(const HostEnd& end) { return end.in_virtual_time() ? end.now() : boottime_ns(); }
 
 Status describe(ofp_exchange& exchange) {
   HostEnd& end = exchange.connection->end;
@@ -237,7 +241,7 @@ Status publish(ofp_exchange& exchange, Bytes record) {
   if (record.size() > exchange.record_bytes) return fail(Error::too_large, "a record of {} bytes, at most {} were said", record.size(), exchange.record_bytes);
   const TimeNs now = exchange.connection->end.now();
   const std::uint64_t number = ++exchange.published;
-  exchange.published_at[number % remembered] = now;
+  exchange.published_at[number % remembered] = grant_time(exchange.connection->end);
   std::byte* slot = exchange.area.data() + wire::record_slot_at(number, exchange.record_bytes);
   // Whoever is reading the record before the last one learns that it is gone.
   store_release<std::uint64_t>(slot, 0);
@@ -438,7 +442,7 @@ int ofp_exchange_granted(ofp_exchange* exchange, uint64_t* amount, int64_t* left
     OFP_TRY(required(exchange, "exchange"));
     OFP_TRY(required(amount, "amount"));
     OFP_TRY(exchange->connection->here());
-    const TimeNs left = exchange->granted_until - exchange->connection->end.now();
+    const TimeNs left = exchange->granted_until - grant_time(exchange->connection->end);
     *amount = left > 0 ? exchange->granted : 0;
     if (left_ns != nullptr) *left_ns = std::max<TimeNs>(left, 0);
     return {};

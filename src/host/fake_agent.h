@@ -363,7 +363,7 @@ class FakeAgent final : public channel::AgentEvents {
     }
     channel.reply(wire::ReplyKind::listed, request.ticket, listed);
   }
-  void on_offer(channel::AgentEnd&, std::uint64_t, Fd, TimeNs) override {}
+  void on_offer(channel::AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 
   static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40, lines_from = 4ull << 40, queries_from = 5ull << 40;

@@ -81,7 +81,7 @@ extern "C" {
 
 int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* list, uint32_t count, ofp_gauges** gauges, ofp_error* error) {
   return guarded(error, [&]() -> Status {
-    constexpr TimeNs agent_answers_ns = 5 * second_ns;
+    constexpr TimeNs gauges_open_ns = 5 * second_ns;
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(name, "name"));
     OFP_TRY(required(list, "gauges"));
@@ -94,7 +94,7 @@ int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* lis
     if (schema.size() > wire::entry_bytes_max / 2)
       return fail(Error::too_large, "names, units and descriptions of the gauges have {} bytes, at most {} are allowed", schema.size(), wire::entry_bytes_max / 2);
     HostEnd& end = channel->connection->end;
-    const TimeNs deadline = deadline_after(end.now(), agent_answers_ns);
+    const TimeNs deadline = deadline_after(end.now(), gauges_open_ns);
     const std::uint64_t bytes = wire::gauges_bytes(count);
     OFP_ASSIGN(const wire::RegionId region, end.allocate(bytes, deadline));
     auto made = std::make_unique<ofp_gauges>(ofp_gauges{channel->connection, region, end.segment(region).data(), count, 0});

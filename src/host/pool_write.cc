@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 
+#include "channel/offered_file.h"
 #include "frame/parse.h"
 #include "frame/template.h"
 #include "host/frame.h"
@@ -53,7 +54,7 @@ class FileWriter {
   std::uint64_t written_ = 0;
 };
 
-// Over a network the frames come here one by one, and this program writes them.
+// The frames come here one by one, and this program writes them: over a network, and into what an agent does not write.
 Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline) {
   ListOperation list(pool, "*", "*", deadline);
   OFP_TRY(run(connection->end, list));
@@ -86,13 +87,18 @@ Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_vi
 }  // namespace
 
 Result<std::uint64_t> write_pool(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline) {
+  if (const Status may = channel::check_offered_file(fd); !may && may.error().code == Error::unsupported)
+    return write_here(connection, pool, fd, deadline);
   auto offered = connection->end.offer(fd);
   if (!offered && offered.error().code == Error::unsupported) return write_here(connection, pool, fd, deadline);
   if (!offered) return tl::unexpected(std::move(offered).error());
   std::vector<std::byte> payload;
   wire::encode(wire::PoolWrite{pool, *offered}, payload);
-  OFP_ASSIGN(const channel::Reply reply, connection->end.call(wire::EntryKind::pool_write, payload, deadline));
-  return done_of(reply, "write");
+  auto reply = connection->end.call(wire::EntryKind::pool_write, payload, deadline);
+  // An agent in another mount namespace may not know the file system. It has written nothing then.
+  if (!reply && reply.error().code == Error::unsupported) return write_here(connection, pool, fd, deadline);
+  if (!reply) return tl::unexpected(std::move(reply).error());
+  return done_of(*reply, "write");
 }
 
 }  // namespace offpath::host

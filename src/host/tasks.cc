@@ -198,6 +198,7 @@ bool TaskSession::says_pulled(const Posted& task) {
 void TaskSession::end(Posted& task, Status outcome) {
   task.over = true;
   task.outcome = std::move(outcome);
+  if (task.asked != 0) connection_->end.forget(std::exchange(task.asked, 0));
   for (const Staging::Place& place : std::exchange(task.staged, {})) connection_->staging.give_up(place);
   free_lines_.push_back(task.line);
   if (auto given = to_give_.extract(task.ticket)) ended_.push_back(std::move(given.mapped()));
@@ -269,11 +270,13 @@ Result<ofp_task*> TaskSession::next(TimeNs deadline) {
   }
 }
 
-Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) { return wait_pulled(task, deadline, connection_->end.now() + spin_ns); }
+Status TaskSession::wait_pulled(Posted& task, TimeNs deadline) {
+  const HostEnd& end = connection_->end;
+  return wait_pulled(task, deadline, end.in_virtual_time() ? 0 : end.now() + spin_ns);
+}
 
 Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until) {
   HostEnd& end = connection_->end;
-  std::optional<std::uint64_t> asked;
   Status status;
   while (true) {
     if (!task.tells || says_pulled(task)) break;
@@ -282,23 +285,28 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until
     const TimeNs now = end.now();
     if (now >= deadline) return fail(Error::would_block, "the task's inputs are not pulled yet");
     if (now < spin_until) continue;
-    if (asked) {
-      if (end.take_reply(*asked)) {
-        asked.reset();
-        status = {};
+    std::uint64_t asked = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (task.asked != 0 && end.take_reply(task.asked)) {
+        task.asked = 0;
         break;
       }
-    } else {
+      asked = task.asked;
+    }
+    if (asked == 0) {
       std::vector<std::byte> payload;
       wire::encode(wire::TaskWait{task.ticket}, payload);
       const auto ticket = end.ask(EntryKind::task_wait, payload, deadline);
       if (!ticket) continue;
-      asked = *ticket;
+      const std::lock_guard lock(mutex_);
+      if (task.over || task.asked != 0) end.forget(*ticket);  // another thread was faster
+      else task.asked = *ticket;
+      continue;
     }
-    const std::uint64_t either[] = {*asked, task.ticket};
+    const std::uint64_t either[] = {asked, task.ticket};
     (void)end.wait_reply(either, deadline);
   }
-  if (asked) end.forget(*asked);
   const std::lock_guard lock(mutex_);
   if (task.over && !task.outcome) return task.outcome;
   for (const Staging::Place& place : std::exchange(task.staged, {})) connection_->staging.give_up(place);

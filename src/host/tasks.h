@@ -29,6 +29,7 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
     bool over = false;
     Status outcome{};
     wire::TaskDone done{};
+    std::uint64_t asked = 0;  // the request for word of its inputs, which is asked once; 0: it was not, or is answered
     ofp_task* handle = nullptr;  // that next() gives
   };
   using PostedPtr = std::shared_ptr<Posted>;

@@ -4,6 +4,7 @@
 //   0                          TailLine               host      request ring's tail, reply ring's head
 //   64                         AgentLine              agent     request ring's head, asleep flag
 //   128                        ReplyTailLine          agent     reply ring's tail
+//   192                        WitnessLine            agent     what a read of the program's memory finds here (link/witness.h)
 //   4096                       request slots          host
 //   + request_slots * 64       reply slots            agent
 //   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream
@@ -42,6 +43,12 @@ struct alignas(64) ReplyTailLine {
 };
 static_assert(sizeof(ReplyTailLine) == 64);
 
+struct alignas(64) WitnessLine {
+  std::uint64_t value[2];
+  std::uint64_t reserved[6];
+};
+static_assert(sizeof(WitnessLine) == 64);
+
 // One for each stream. Words only grow. `credit` is the sum of charges (wire/charge.h) the stream may
 // have sent since it was opened.
 struct alignas(64) CompletionLine {
@@ -60,6 +67,7 @@ struct ChannelLayout {
   static constexpr std::uint64_t tail_line = 0;
   static constexpr std::uint64_t agent_line = 64;
   static constexpr std::uint64_t reply_tail_line = 128;
+  static constexpr std::uint64_t witness_line = 192;
   static constexpr std::uint64_t request_ring = 4096;
 
   [[nodiscard]] constexpr std::uint64_t reply_ring() const noexcept { return request_ring + request_slots * slot_bytes; }

@@ -8,7 +8,8 @@ namespace {
 TEST(ChannelLayout, PartsFollowEachOtherWithoutOverlap) {
   for (const ChannelLayout layout : {ChannelLayout{}, ChannelLayout{64, 64, 1}, ChannelLayout{1u << 16, 128, 5000}}) {
     ASSERT_TRUE(check_layout(layout));
-    EXPECT_GE(ChannelLayout::request_ring, ChannelLayout::reply_tail_line + sizeof(ReplyTailLine));
+    EXPECT_GE(ChannelLayout::request_ring, ChannelLayout::witness_line + sizeof(WitnessLine));
+    EXPECT_GE(ChannelLayout::witness_line, ChannelLayout::reply_tail_line + sizeof(ReplyTailLine));
     EXPECT_EQ(layout.reply_ring(), ChannelLayout::request_ring + layout.request_slots * slot_bytes);
     EXPECT_EQ(layout.completion_lines(), layout.reply_ring() + layout.reply_slots * slot_bytes);
     EXPECT_EQ(layout.completion_line(0), layout.completion_lines());

@@ -13,7 +13,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::string_view row_key = "the row key", column_key = "the column key";
+inline constexpr std::string_view the_row_key = "the row key", the_column_key = "the column key";
 
 Status check(const auto&) { return {}; }
 
@@ -31,8 +31,8 @@ void object_at(auto& way, const BufferRef& at) { way(at.region, at.generation, a
 // The object that a request of a member is about.
 void keys(auto& way, auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
-  way.text(m.row_key, key_bytes_max, row_key);
-  way.text(m.column_key, key_bytes_max, column_key);
+  way.text(m.row_key, key_bytes_max, the_row_key);
+  way.text(m.column_key, key_bytes_max, the_column_key);
 }
 
 // What is called, and where its outputs go.

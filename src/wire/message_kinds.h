@@ -34,6 +34,7 @@ enum class EntryKind : std::uint8_t {
   pool_compute = 26,
   peer_compute = 27,
   push_lease = 28,
+  peer_compare = 29,
   peer_piece = 30,
   sift_flush = 31,
   peer_flush = 32,

@@ -191,12 +191,18 @@ TEST(Message, MovesAndPools) {
 TEST(Message, OfMembersForTheirPools) {
   std::vector<std::byte> kept;
   const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
-  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, "hash:/p?replicas=2", "r", "c"}, kept);
+  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c", 13, bytes_of("over")}, kept);
   EXPECT_EQ(put.writer, 7u);
   EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
   EXPECT_EQ(put.offer, 11u);
   EXPECT_EQ(put.object.offset, 64u);
   EXPECT_EQ(put.pool, "hash:/p?replicas=2");
+  EXPECT_EQ(put.counter, 13u);
+  EXPECT_EQ(text_of(put.over), "over");
+  const std::string digests(compared_parts * 8, 'd');
+  EXPECT_EQ(there_and_back(PeerCompare{1000, 6, "dpu1", "hash:/p", bytes_of(digests)}, kept).view, 6u);
+  PeerCompare fewer{};
+  EXPECT_FALSE(decode(bytes_of_message(PeerCompare{1000, 6, "dpu1", "hash:/p", bytes_of("d")}), fewer));
   const auto get = there_and_back(PeerGet{1000, -1, 5, at, "dpu1", "hash:/p", "r", "c"}, kept);
   EXPECT_EQ(get.wait_ns, -1);
   EXPECT_EQ(get.reader, "dpu1");
@@ -224,7 +230,7 @@ TEST(Message, OfMembersForTheirPools) {
   PeerCancel unknown{};
   EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(4), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
-  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, false, 11, at, name, "r", "c"};
+  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c", 13, {}};
   PeerPut refused{};
   EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
             "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");

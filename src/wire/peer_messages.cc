@@ -8,9 +8,11 @@ namespace {
 
 void fields(auto& way, Is<PeerPut> auto& m) {
   way.begins("put of a member");
-  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.recovered, m.offer);
+  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.offer);
   object_at(way, m.object);
   keys(way, m);
+  way(m.counter);
+  way.bytes(m.over);
 }
 
 void fields(auto& way, Is<PeerGet> auto& m) {
@@ -73,13 +75,25 @@ void fields(auto& way, Is<PeerStepEnd> auto& m) {
   way.begins("end of step of a member");
   way(m.user, m.rank, m.ranks);
   way.text(m.pool, pool_bytes_max, "the pool's name");
-  way.text(m.row_key, key_bytes_max, row_key);
+  way.text(m.row_key, key_bytes_max, the_row_key);
 }
 
 void fields(auto& way, Is<PeerDefine> auto& m) {
   way.begins("definition of a member");
   way(m.user);
   way.text(m.pool, pool_bytes_max, "the pool's name");
+}
+
+void fields(auto& way, Is<PeerCompare> auto& m) {
+  way.begins("comparison of a member");
+  way(m.user, m.view);
+  way.text(m.reader, name_bytes_max, "the reader");
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.bytes(m.digests);
+}
+Status check(const PeerCompare& m) {
+  if (m.digests.size() == compared_parts * 8) return {};
+  return fail(Error::protocol, "comparison of a member: digests of {} bytes, there are {} of 8", m.digests.size(), compared_parts);
 }
 
 void fields(auto& way, Is<PostTable> auto& m) {

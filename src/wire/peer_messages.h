@@ -19,6 +19,7 @@ struct PostTable {
 
 // Agent to agent, for a pool they share: the asking one acts for `user`. `pool` is its name with its options, so that
 // the one asked need not have heard of it. All of them are served from what the one asked holds itself.
+// A put is answered by Done: 0 when it is here, or need not be; the counter of a later object that is here, if it is to be stamped again.
 struct PeerPut {
   std::uint64_t user;
   std::uint64_t writer;   // process and number of the put: the same again is the same put, whose answer was lost
@@ -28,11 +29,12 @@ struct PeerPut {
   std::int64_t wait_ns;   // for room; nobody wants to know any more then
   bool arrow;
   bool hidden;            // until its step has ended on all ranks
-  bool moved;             // from an owner before: an object that is there already is newer
-  bool recovered;         // and the sender has it from before its own start
+  bool moved;             // from another owner: the later one of it and of what is there stays (pool/put_id.h)
   std::uint64_t offer;    // not 0: the bytes are in the descriptor of that number
   BufferRef object;       // where the bytes are, or how many
   std::string_view pool, row_key, column_key;
+  std::uint64_t counter;  // its version, and the versions it replaced, 16 bytes each
+  Bytes over;
 };
 
 // Answered by Got: `pushed`, if the object fitted the inbox and lies there; `delivered`, if it was delivered under
@@ -118,6 +120,16 @@ struct PeerDefine {
   std::string_view pool;
 };
 
+// What the asking member has of a pool's rows that it and the one asked own: a digest of each 64th of them by their hash. Answered by
+// Done: a bit for each that is another one there. `view` as of PeerQuery.
+struct PeerCompare {
+  std::uint64_t user;
+  std::uint64_t view;
+  std::string_view reader, pool;
+  Bytes digests;
+};
+inline constexpr std::size_t compared_parts = 64;
+
 // One member of a group of agents, as one of them knows it (docs/group.md).
 struct MemberEntry {
   enum class State : std::uint8_t { alive, left, dead } state;
@@ -139,7 +151,7 @@ static_assert(members_max * (25 + 3 * (2 + name_bytes_max)) + 512 <= member_tabl
 
 #define OFFPATH_PEER_MESSAGES(X) \
   X(PostTable) X(MemberTable) X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) \
-  X(PeerDefine) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
+  X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
 OFFPATH_PEER_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

@@ -14,8 +14,8 @@ static_assert(2 * pattern_bytes_max + pool_bytes_max + 1024 <= entry_bytes_max);
 void fields(auto& way, Is<PoolGet> auto& m) {
   way.begins("get");
   way.text(m.pool, pool_bytes_max, "the pool's name");
-  way.text(m.row_key, key_bytes_max, row_key);
-  way.text(m.column_key, key_bytes_max, column_key);
+  way.text(m.row_key, key_bytes_max, the_row_key);
+  way.text(m.column_key, key_bytes_max, the_column_key);
   way(m.wait_ns);
 }
 

@@ -72,7 +72,7 @@ void fields(auto& way, Is<Send> auto& m) {
   }
 }
 Status check(const Send& m) {
-  for (const auto& [key, name] : {std::pair(m.row_key, row_key), std::pair(m.column_key, column_key)})
+  for (const auto& [key, name] : {std::pair(m.row_key, the_row_key), std::pair(m.column_key, the_column_key)})
     if (key.size() > key_bytes_max)
       return fail(Error::too_large, "send: {} has {} bytes, at most {} are allowed", name, key.size(), key_bytes_max);
   if (m.buffers.size() > buffers_max)
@@ -88,8 +88,8 @@ Status check(const Send& m) {
 void fields(auto& way, Is<Move> auto& m) {
   way.begins("move");
   way(m.stream, m.update, m.charge, m.object_bytes);
-  way.text(m.row_key, key_bytes_max, row_key);
-  way.text(m.column_key, key_bytes_max, column_key);
+  way.text(m.row_key, key_bytes_max, the_row_key);
+  way.text(m.column_key, key_bytes_max, the_column_key);
   auto pieces = static_cast<std::uint32_t>(m.pieces.size());
   way(pieces);
   way.counted(m.pieces, pieces);
@@ -98,7 +98,7 @@ void fields(auto& way, Is<Move> auto& m) {
 void fields(auto& way, Is<StepEnd> auto& m) {
   way.begins("end of step");
   way(m.stream);
-  way.text(m.row_key, key_bytes_max, row_key);
+  way.text(m.row_key, key_bytes_max, the_row_key);
 }
 
 void fields(auto& way, Is<WakeAt> auto& m) {

@@ -40,7 +40,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 3;
+inline constexpr std::uint32_t tcp_area_version = 4;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
@@ -112,7 +112,7 @@ enum class TcpWishKind : std::uint8_t {
   finish = 6,   // handle: FIN behind what was offered
   release = 7,  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
   abort = 8,    // handle: RST, then gone
-  options = 9,  // handle, flags, keepalive
+  options = 9,  // handle, flags, keepalive, user_timeout_ms
   holders = 10,  // handle, position: bits of the processes (tcp_process_bit) that news about this flow concern
 };
 
@@ -133,7 +133,8 @@ struct TcpWish {
   std::uint32_t receive_bytes;
   std::uint32_t listener;
   std::uint16_t keepalive_idle_s, keepalive_interval_s;
-  std::uint64_t zero;
+  std::uint32_t user_timeout_ms;  // TCP_USER_TIMEOUT; 0: none
+  std::uint32_t zero;
 };
 static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
 

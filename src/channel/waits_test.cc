@@ -1,0 +1,257 @@
+// Waiting: what a program that sleeps asks of the agent, and that each wake it counts on comes. Both ends, in virtual time.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channel/agent_end.h"
+#include "channel/host_end.h"
+#include "link/loopback_link.h"
+#include "link/seeded_random.h"
+#include "wire/replies.h"
+
+namespace offpath::channel {
+namespace {
+
+using wire::EntryKind;
+
+// An agent that does what the test says, when the test says it.
+class Waits : public testing::TestWithParam<bool>, public AgentEvents {
+ protected:
+  static constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
+
+  Waits() {
+    link::LoopbackOptions options;
+    options.mapped = GetParam();
+    options.welcome.memory_bytes_max = 1 << 20;
+    auto pair = link::make_loopback(fabric, options, layout);
+    OFP_ASSERT(pair);
+    agent = std::make_unique<AgentEnd>(1, "program", std::move(pair->agent), layout, *this);
+    fabric->set_stepper([this](TimeNs now) { return step(now); });
+    host = std::make_unique<HostEnd>(std::move(pair->host), layout, link::LoopbackFabric::clock, fabric.get());
+    wire::OpenStream open{.stream = 0, .destination = {}, .rows_max = 1, .keep = 0, .ranks = 1, .rank = 0, .name = "s", .pool = "p", .schema = {}};
+    EXPECT_TRUE(host->open_stream(open, never));
+    stream = open.stream;
+  }
+  ~Waits() override {
+    host.reset();
+    fabric->set_stepper({});
+  }
+
+  TimeNs step(TimeNs now) {
+    bool did = false;
+    for (; !plan.empty() && plan.begin()->first <= now; plan.erase(plan.begin())) {
+      plan.begin()->second();
+      did = true;
+    }
+    did |= agent->poll(now);
+    const TimeNs next = plan.empty() ? never : plan.begin()->first;
+    return !did && agent->fall_asleep(now) ? next : std::min(next, now + microsecond_ns);
+  }
+  // That happens at the agent, so much later than now.
+  void later(TimeNs after, std::function<void()> happen) { plan.emplace(fabric->now() + after, std::move(happen)); }
+
+  void on_request(AgentEnd& channel, const Entry& request, TimeNs) override {
+    const auto kind = static_cast<EntryKind>(request.kind);
+    if (kind == EntryKind::open_stream) {
+      channel.reset_line(0);
+      channel.reply(wire::ReplyKind::opened, request.ticket, wire::Opened{0, 1});
+    } else if (kind == EntryKind::close_stream) {
+      channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+    } else if (refuses) {
+      channel.reply_failure(request.ticket, 0, {Error::no_memory, "refused"});
+      channel.set_pulled(0, request.ticket);
+    }
+    taken.push_back(request.ticket);
+  }
+  void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
+  void on_offer(AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
+  void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
+
+  std::uint64_t post() {
+    auto ticket = host->post(EntryKind::step_end, {}, never);
+    EXPECT_TRUE(ticket);
+    return ticket.value_or(0);
+  }
+  [[nodiscard]] TimeNs in(TimeNs time) const { return fabric->now() + time; }
+  // That the program is told of something within so long; it then looks.
+  bool told_within(TimeNs time) {
+    const TimeNs until = in(time);
+    fabric->run_until(until, [&] { return readable(); });
+    return readable();
+  }
+  [[nodiscard]] bool readable() const {
+    pollfd event{.fd = host->event_fd(), .events = POLLIN, .revents = 0};
+    return ::poll(&event, 1, 0) == 1;
+  }
+
+  std::shared_ptr<link::LoopbackFabric> fabric = std::make_shared<link::LoopbackFabric>(1);
+  std::multimap<TimeNs, std::function<void()>> plan;
+  std::unique_ptr<AgentEnd> agent;
+  std::unique_ptr<HostEnd> host;
+  std::uint32_t stream = 0;
+  bool refuses = false;
+  std::uint64_t credit = 0;
+  std::vector<std::uint64_t> taken;
+  std::string why;
+};
+INSTANTIATE_TEST_SUITE_P(Links, Waits, testing::Bool(), [](const auto& mapped) { return mapped.param ? "mapped" : "remote"; });
+
+constexpr int slices = 5000;
+
+TEST_P(Waits, OfMinutesInSlicesAskForOneWake) {
+  const std::uint64_t ticket = post(), asked = host->ask(EntryKind::pool_get, {}).value();
+  const std::uint64_t posted = host->counters().posted;
+  for (int i = 0; i < slices; ++i) {
+    ASSERT_EQ(host->wait(stream, ticket, Progress::pulled, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_EQ(host->wait(stream, ticket, Progress::stored, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_FALSE(host->wait_reply({&asked, 1}, in(millisecond_ns)).value()) << i << ": " << why;
+    auto posting = host->begin();
+    ASSERT_EQ(host->post_data(posting, EntryKind::step_end, stream, {}, 4096, 0, {}, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+  }
+  EXPECT_LE(host->counters().posted - posted, 5u) << "a wake for each word, and one request for credit";
+  later(millisecond_ns, [&] { agent->set_pulled(stream, ticket); });
+  EXPECT_TRUE(host->wait(stream, ticket, Progress::pulled, in(second_ns)));
+  later(millisecond_ns, [&] { agent->set_stored(stream, ticket); });
+  EXPECT_TRUE(host->wait(stream, ticket, Progress::stored, in(second_ns)));
+  later(millisecond_ns, [&] { agent->reply(wire::ReplyKind::done, asked, wire::Done{}); });
+  EXPECT_EQ(host->wait_reply({&asked, 1}, in(second_ns)).value(), asked);
+  later(millisecond_ns, [&] { agent->set_credit(stream, 4096); });
+  auto posting = host->begin();
+  EXPECT_TRUE(host->post_data(posting, EntryKind::step_end, stream, {}, 4096, 0, {}, in(second_ns)));
+  EXPECT_EQ(why, "");
+}
+
+TEST_P(Waits, ForRoomInSlicesAskForOneWake) {
+  agent->hold_requests(true);
+  while (host->has_room(0)) post();
+  const std::vector<std::byte> payload(20 * wire::slot_payload_bytes);
+  const std::uint64_t posted = host->counters().posted;
+  for (int i = 0; i < slices; ++i) {
+    ASSERT_EQ(host->post(EntryKind::step_end, payload, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_TRUE(host->wait_room(payload.size(), in(millisecond_ns))) << i << ": " << why;
+  }
+  EXPECT_LE(host->counters().posted - posted, 2u) << "one for room, one for replies";
+  later(millisecond_ns, [&] { agent->hold_requests(false); });
+  EXPECT_TRUE(host->post(EntryKind::step_end, payload, in(second_ns)));
+  EXPECT_EQ(why, "");
+}
+
+// Each asks for another value, the largest one first; the wake for the smallest one is not the last.
+TEST_P(Waits, ForDifferentValuesOfAWordAllEnd) {
+  std::vector<std::uint64_t> tickets;
+  for (int i = 0; i < 20; ++i) tickets.push_back(post());
+  for (auto each = tickets.rbegin(); each != tickets.rend(); ++each) ASSERT_TRUE(host->arm(stream, *each, Progress::pulled));
+  for (const std::uint64_t ticket : tickets) {
+    ASSERT_FALSE(told_within(millisecond_ns)) << ticket;
+    later(0, [&] { agent->set_pulled(stream, ticket); });
+    ASSERT_TRUE(told_within(millisecond_ns)) << ticket << " has come, and nobody was told";
+    ASSERT_TRUE(host->poll());
+    ASSERT_EQ(host->pulled(stream), ticket);
+  }
+  EXPECT_EQ(why, "");
+}
+
+// One that waits for a smaller value is awake when it comes; the one that waits for the larger one sleeps on.
+TEST_P(Waits, AWakeThatComesEarlyIsAskedForAgain) {
+  const std::uint64_t first = post(), second = post();
+  ASSERT_TRUE(host->arm(stream, first, Progress::stored));
+  later(millisecond_ns, [&] { agent->set_stored(stream, first); });
+  later(2 * millisecond_ns, [&] { agent->set_stored(stream, second); });
+  const TimeNs began = fabric->now();
+  ASSERT_TRUE(host->wait(stream, second, Progress::stored, in(second_ns)));
+  EXPECT_LT(fabric->now() - began, 3 * millisecond_ns);
+}
+
+TEST_P(Waits, OfAStreamThatIsOpenedAgainDoNotCountOnWakesOfBefore) {
+  ASSERT_TRUE(host->arm(stream, 1'000, Progress::stored));
+  ASSERT_EQ(host->wait(stream, post(), Progress::stored, in(millisecond_ns)).error().code, Error::timeout);
+  ASSERT_TRUE(host->close_stream(stream, never));
+  wire::OpenStream open{.stream = 0, .destination = {}, .rows_max = 1, .keep = 0, .ranks = 1, .rank = 0, .name = "s", .pool = "p", .schema = {}};
+  ASSERT_TRUE(host->open_stream(open, never));
+  ASSERT_EQ(open.stream, stream);
+  const std::uint64_t ticket = post();
+  later(millisecond_ns, [&] { agent->set_stored(stream, ticket); });
+  const TimeNs began = fabric->now();
+  ASSERT_TRUE(host->wait(stream, ticket, Progress::stored, in(second_ns)));
+  EXPECT_LT(fabric->now() - began, 2 * millisecond_ns);
+}
+
+// Failures fill the reply ring, and then the agent takes nothing more until they are read: who waits reads them.
+TEST_P(Waits, TakeInRepliesThatHoldUpTheAgent) {
+  refuses = true;
+  std::uint64_t last = 0;
+  for (int i = 0; i < 5000; ++i) {
+    auto ticket = host->post(EntryKind::step_end, {}, in(second_ns));
+    ASSERT_TRUE(ticket) << i << ": " << ticket.error().message;
+    last = *ticket;
+  }
+  EXPECT_EQ(host->wait(stream, last, Progress::pulled, in(second_ns)).error().code, Error::no_memory);
+  EXPECT_EQ(why, "");
+}
+
+// A ring that is full to the last slot has room for one wish to be woken; whoever had none asks again then.
+TEST_P(Waits, WithoutRoomForTheWishAreWokenWhenThereIs) {
+  const std::uint64_t ticket = post();
+  agent->hold_requests(true);
+  while (host->has_room(0)) post();
+  for (std::uint64_t other = 2; other < 40; ++other) ASSERT_TRUE(host->arm(other % 4, 1000 - other, other % 8 < 4 ? Progress::stored : Progress::pulled));
+  later(millisecond_ns, [&] { agent->hold_requests(false); });
+  later(2 * millisecond_ns, [&] { agent->set_stored(stream, ticket); });
+  const TimeNs began = fabric->now();
+  ASSERT_TRUE(host->wait(stream, ticket, Progress::stored, in(second_ns)));
+  EXPECT_LT(fabric->now() - began, 3 * millisecond_ns);
+}
+
+// Another thread's requests never stop: the wake comes between them.
+TEST_P(Waits, AreWokenWhileOthersPost) {
+  const std::uint64_t ticket = post();
+  bool over = false;
+  std::function<void()> busy = [&] {
+    agent->set_credit(1, ++credit);
+    if (!over) later(500, busy);
+  };
+  busy();
+  later(millisecond_ns, [&] { agent->set_stored(stream, ticket); });
+  const TimeNs began = fabric->now();
+  EXPECT_TRUE(host->wait(stream, ticket, Progress::stored, in(100 * millisecond_ns)));
+  over = true;
+  EXPECT_LT(fabric->now() - began, 2 * millisecond_ns);
+}
+
+// Whatever is asked for in whatever order, nobody sleeps beyond the moment at which its word is there.
+TEST_P(Waits, EndInTimeWhateverElseIsAskedFor) {
+  link::SeededRandom random(7);
+  std::vector<std::uint64_t> tickets;
+  for (int i = 0; i < 400; ++i) tickets.push_back(post());
+  const TimeNs began = fabric->now();
+  for (std::size_t i = 0; i < tickets.size(); ++i)
+    later(static_cast<TimeNs>(i) * 100 * microsecond_ns, [this, ticket = tickets[i]] {
+      agent->set_pulled(stream, ticket);
+      agent->set_stored(stream, ticket);
+    });
+  for (int i = 0; i < 2000 && host->stored(stream) < tickets.back(); ++i) {
+    const std::size_t at = random.below(tickets.size());
+    const Progress progress = random.chance(0.5) ? Progress::pulled : Progress::stored;
+    if (random.chance(0.3)) {
+      ASSERT_TRUE(host->arm(stream, tickets[at], progress));
+      ASSERT_TRUE(host->poll());
+      continue;
+    }
+    const TimeNs wait = random.between(0, millisecond_ns), comes = began + static_cast<TimeNs>(at) * 100 * microsecond_ns, until = in(wait);
+    const Status status = host->wait(stream, tickets[at], progress, until);
+    if (until > comes + 50 * microsecond_ns) {
+      ASSERT_TRUE(status) << at << ": " << status.error().message;
+      ASSERT_LT(fabric->now(), std::max(until - wait, comes) + 50 * microsecond_ns) << at;
+    }
+  }
+  EXPECT_EQ(host->stored(stream), tickets.back());
+  EXPECT_EQ(why, "");
+}
+
+}  // namespace
+}  // namespace offpath::channel
