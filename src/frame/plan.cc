@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t plan_bytes_max = std::uint64_t{1} << 48;  // sums of a few thousand such numbers fit
 constexpr std::size_t blocks_searched = 8;                        // columns of few record arrays, in any order
+constexpr std::uint64_t shared_gap_bytes_max = 64;                // beyond a page, between lanes of one block
 
 std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
 
@@ -45,6 +46,7 @@ class Planner {
     for (Block& block : plan_.blocks) {
       block.scratch = plan_.scratch_bytes;
       plan_.scratch_bytes += align_up(block.bytes, 64);
+      plan_.pulled_bytes += block.read_bytes(block.rows);
     }
     return {};
   }
@@ -296,9 +298,28 @@ class Planner {
     OFP_TRY(readable(index, source.address, source.bytes));
     const std::uint64_t bytes = boolean ? bitmap_bytes(length) : length * width;
     OFP_TRY(room(index, bytes, bytes));
+    if (width > page_bytes) return pull_values(index, source, length, width);
     filled_ = at_;
     join_block(source, length, {plan_.buffers[index].offset, 0, value_bytes}, width);
     return {};
+  }
+
+  // Values of more than a page go straight to their places, one read for each.
+  Status pull_values(std::uint32_t index, const BufferSource& source, std::uint64_t length, std::uint64_t width) {
+    const std::uint64_t target = plan_.buffers[index].offset;
+    for (std::uint64_t i = 0; i < length; ++i)
+      plan_.pulls.push_back({source.address + i * source.stride_bytes, width, target + i * width});
+    plan_.pulled_bytes += length * width;
+    filled_ = at_;
+    return {};
+  }
+
+  // Lanes share a block's rows where reading what lies between them costs little.
+  static bool may_share(const Block& block, const BufferSource& source, std::uint64_t begin, std::uint64_t end) {
+    const std::uint64_t behind = source.address - std::min(source.address, block.address + block.row_bytes);
+    const std::uint64_t before = block.address - std::min(block.address, source.address);
+    if (end - begin > source.stride_bytes || end - begin > row_bytes_max) return false;
+    return end - begin <= page_bytes || std::max(behind, before) <= shared_gap_bytes_max;
   }
 
   // Puts the lane into a block it shares rows with, or begins a new one.
@@ -310,14 +331,12 @@ class Planner {
       if (block.stride_bytes != source.stride_bytes || block.rows != rows) continue;
       const std::uint64_t begin = std::min(block.address, source.address);
       const std::uint64_t end = std::max(block.address + block.row_bytes, source.address + width);
-      if (end - begin > source.stride_bytes) continue;
+      if (!may_share(block, source, begin, end)) continue;
       const auto moved = static_cast<std::uint32_t>(block.address - begin);
       for (std::uint32_t k = block.lane_begin; k < block.lane_end; ++k) plan_.lanes[k].offset_bytes += moved;
-      plan_.pulled_bytes -= block.bytes;
       block.address = begin;
       block.row_bytes = static_cast<std::uint32_t>(end - begin);
       block.bytes = (rows - 1) * block.stride_bytes + block.row_bytes;
-      plan_.pulled_bytes += block.bytes;
       lane.offset_bytes = static_cast<std::uint32_t>(source.address - begin);
       plan_.lanes.insert(plan_.lanes.begin() + block.lane_end, lane);
       ++block.lane_end;
@@ -336,7 +355,6 @@ class Planner {
                       .row_bytes = width,
                       .lane_begin = at,
                       .lane_end = at + 1});
-    plan_.pulled_bytes += source.bytes;
   }
 
   const Template& form_;
@@ -388,12 +406,12 @@ void write_head(const Template& form, const Plan& plan, MutableBytes frame) {
 }
 
 void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, std::uint64_t row_end,
-                const std::byte* rows, MutableBytes frame) {
+                const std::byte* rows, std::uint32_t stride_bytes, MutableBytes frame) {
   constexpr std::uint64_t chunk_bytes = 16 * 1024;  // stays in the first-level cache while lane after lane is taken
   const Lane* lanes = plan.lanes.data() + block.lane_begin;
   const std::uint32_t count = block.lane_end - block.lane_begin;
   const std::uint32_t width = lanes[0].value_bytes;
-  if (count == 3 && (width == 4 || width == 8) && block.stride_bytes == 3 * width && block.row_bytes == 3 * width &&
+  if (count == 3 && (width == 4 || width == 8) && stride_bytes == 3 * width && block.row_bytes == 3 * width &&
       lanes[1].value_bytes == width && lanes[2].value_bytes == width) {
     std::byte* targets[3] = {};
     for (std::uint32_t i = 0; i < 3; ++i) {
@@ -406,17 +424,17 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
       return split(rows, row_end - row_begin, targets[0], targets[1], targets[2]);
     }
   }
-  const std::uint64_t chunk_rows = align_up(chunk_bytes / block.stride_bytes + 1, 8);
+  const std::uint64_t chunk_rows = align_up(chunk_bytes / stride_bytes + 1, 8);
   for (std::uint64_t row = row_begin; row < row_end; row += chunk_rows) {
     const std::uint64_t taken = std::min(chunk_rows, row_end - row);
-    const std::byte* from = rows + (row - row_begin) * block.stride_bytes;
+    const std::byte* from = rows + (row - row_begin) * stride_bytes;
     for (std::uint32_t i = 0; i < count; ++i) {
       const Lane& lane = lanes[i];
       std::byte* target = frame.data() + lane.target;
       if (lane.value_bytes == 0) {
-        pack_bits(from + lane.offset_bytes, block.stride_bytes, taken, target + row / 8);
+        pack_bits(from + lane.offset_bytes, stride_bytes, taken, target + row / 8);
       } else {
-        gather_lane(from + lane.offset_bytes, block.stride_bytes, lane.value_bytes, taken,
+        gather_lane(from + lane.offset_bytes, stride_bytes, lane.value_bytes, taken,
                     target + row * lane.value_bytes);
       }
     }
@@ -425,7 +443,9 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
 
 void split_blocks(const Plan& plan, Bytes scratch, MutableBytes frame) {
   OFP_ASSERT(scratch.size() >= plan.scratch_bytes && frame.size() >= plan.frame_bytes);
-  for (const Block& block : plan.blocks) split_rows(plan, block, 0, block.rows, scratch.data() + block.scratch, frame);
+  for (const Block& block : plan.blocks) {
+    split_rows(plan, block, 0, block.rows, scratch.data() + block.scratch, block.stride_bytes, frame);
+  }
 }
 
 }  // namespace offpath::frame

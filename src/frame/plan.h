@@ -32,6 +32,9 @@ struct Lane {
   std::uint32_t value_bytes = 0;   // 0: a boolean, one byte per value in the row, one bit in the frame
 };
 
+// Rows of a block are no longer than this; records that are longer are several blocks.
+inline constexpr std::uint32_t row_bytes_max = 16 * 1024;
+
 // An array of records that holds several columns: read once, then split into its lanes. It may be
 // read and split in slices of rows, so scratch memory can be smaller than `bytes`.
 struct Block {
@@ -42,6 +45,14 @@ struct Block {
   std::uint32_t row_bytes = 0;     // from the first lane to the end of the last one
   std::uint32_t lane_begin = 0, lane_end = 0;  // in Plan::lanes
   std::uint64_t scratch = 0;       // its place if all blocks are read at once
+
+  // The rows are so far apart that the bytes between them are not read: each row is read by itself, right behind the
+  // one before it. So what is read stays in proportion to the frame, however large the stride is.
+  [[nodiscard]] bool apart() const noexcept { return stride_bytes - row_bytes > page_bytes; }
+  [[nodiscard]] std::uint32_t read_stride() const noexcept { return apart() ? row_bytes : stride_bytes; }
+  [[nodiscard]] std::uint64_t read_bytes(std::uint64_t of_rows) const noexcept {
+    return (of_rows - 1) * read_stride() + row_bytes;
+  }
 };
 
 enum class StepKind : std::uint8_t {
@@ -105,12 +116,12 @@ struct Plan {
 // `frame` has plan.frame_bytes. Zeroes every gap, so nothing of an earlier frame shows through.
 void write_head(const Template& form, const Plan& plan, MutableBytes frame);
 
-// Rows [row_begin, row_end) of one block, of which `rows` holds row_begin first. A block with
-// booleans is cut at multiples of 8 rows.
+// Rows [row_begin, row_end) of one block, of which `rows` holds row_begin first, and each row `stride_bytes` behind
+// the one before it. A block with booleans is cut at multiples of 8 rows.
 void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, std::uint64_t row_end,
-                const std::byte* rows, MutableBytes frame);
+                const std::byte* rows, std::uint32_t stride_bytes, MutableBytes frame);
 
-// All blocks at Block::scratch.
+// All blocks at Block::scratch, read as they lie.
 void split_blocks(const Plan& plan, Bytes scratch, MutableBytes frame);
 
 // The steps, in place; also writes null counts into the head, so write_head comes before.

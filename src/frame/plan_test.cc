@@ -133,6 +133,26 @@ TEST(Plan, ColumnsThatDoNotFitInOneRowAreReadApart) {
   }
 }
 
+TEST(Plan, LongRecordsAreSeveralBlocksWhoseRowsAreReadAlone) {
+  std::vector<Field> fields;
+  std::vector<PlainColumn> columns;
+  constexpr std::uint64_t values = 3000;  // 24,000 bytes a record, all of them sent
+  for (std::uint64_t i = 0; i < values; ++i) {
+    fields.push_back({.name = fmt::format("v{}", i), .type = Type::float64});
+    columns.push_back({.address = 0x100000 + i * 8, .stride_bytes = values * 8});
+  }
+  const auto form = template_of(fields, ipc_alignment);
+  BatchView view;
+  ASSERT_TRUE(flatten_plain(form->layout, 10, columns, view));
+  Plan plan;
+  ASSERT_TRUE(make_plan(*form, view, {}, plan));
+  EXPECT_EQ(unsound(*form, plan), "");
+  ASSERT_EQ(plan.blocks.size(), 2u);
+  EXPECT_EQ(plan.blocks[0].row_bytes, row_bytes_max);
+  for (const Block& block : plan.blocks) EXPECT_TRUE(block.apart());
+  EXPECT_EQ(plan.pulled_bytes, 10 * values * 8) << "no byte twice, none for nothing";
+}
+
 TEST(Plan, ValidityWithoutNullsIsNotRead) {
   const auto form = template_of({{.name = "a", .type = Type::int8}});
   const BatchView view{.rows = 16, .nodes = {{16, 0}}, .buffers = {{64, 2}, {128, 16}}};

@@ -228,7 +228,8 @@ inline std::string unsound(const Template& form, const Plan& plan) {
     }
     if (block.scratch < scratch) return "scratch places overlap";
     scratch = block.scratch + block.bytes;
-    pulled += block.bytes;
+    if (block.row_bytes > row_bytes_max) return "a row is too long";
+    pulled += block.read_bytes(block.rows);
     for (std::uint32_t i = block.lane_begin; i < block.lane_end; ++i) {
       const Lane& lane = plan.lanes[i];
       if (lane.offset_bytes + std::max(lane.value_bytes, 1U) > block.row_bytes) return "a lane lies outside its row";

@@ -12,6 +12,7 @@
 
 #include "frame/c_arrays.h"
 #include "mover/agent_serialise_arrow.h"
+#include "mover/arrow_memory.h"
 
 #define OFP_ARROW(expression, step)                                             \
   do {                                                                          \
@@ -27,14 +28,20 @@ using wire::Destination;
 
 // ---- arrays, by builders: each value is written once more, as a program that receives plain bytes would do
 
+// Of a frame: builders grow by doubling, and hold the old bytes beside the new ones meanwhile.
+ArrowMemory memory_for(const frame::Plan& plan) {
+  return {8 * plan.frame_bytes + (16ull << 20), "eight times the frame and 16 MiB"};
+}
+
 struct NumericCopy {
   const arrow::Array& from;
+  arrow::MemoryPool& memory;
   std::shared_ptr<arrow::Array> made;
 
   template <class T>
   arrow::Status Visit(const T& type) {
     if constexpr (arrow::is_number_type<T>::value) {
-      arrow::NumericBuilder<T> builder(from.type(), arrow::default_memory_pool());
+      arrow::NumericBuilder<T> builder(from.type(), &memory);
       ARROW_RETURN_NOT_OK(
           builder.AppendValues(static_cast<const arrow::NumericArray<T>&>(from).raw_values(), from.length()));
       return builder.Finish(&made);
@@ -52,10 +59,10 @@ bool has_dictionary(const arrow::DataType& type) {
   return false;
 }
 
-Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from) {
+Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from, arrow::MemoryPool& memory) {
   if (arrow::is_integer(from.type_id()) || arrow::is_floating(from.type_id())) {
     if (from.null_count() == 0) {
-      NumericCopy copy{from, nullptr};
+      NumericCopy copy{from, memory, nullptr};
       OFP_ARROW(arrow::VisitTypeInline(*from.type(), &copy), "building an array");
       return std::move(copy.made);
     }
@@ -63,17 +70,17 @@ Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from) {
   // The same for lists of such numbers; a builder of lists would take them one list at a time.
   if (from.type_id() == arrow::Type::FIXED_SIZE_LIST && from.null_count() == 0) {
     OFP_ASSIGN(std::shared_ptr<arrow::Array> values,
-               build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values()));
+               build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values(), memory));
     return std::make_shared<arrow::FixedSizeListArray>(from.type(), from.length(), std::move(values));
   }
   // A builder of dictionary arrays would make another dictionary than the one that was sent.
   if (has_dictionary(*from.type())) {
-    auto copied = arrow::Concatenate({arrow::MakeArray(from.data())});
+    auto copied = arrow::Concatenate({arrow::MakeArray(from.data())}, &memory);
     if (!copied.ok()) return fail_arrow(copied.status(), "copying a dictionary array");
     return std::move(copied).ValueUnsafe();
   }
   std::unique_ptr<arrow::ArrayBuilder> builder;
-  OFP_ARROW(arrow::MakeBuilder(arrow::default_memory_pool(), from.type(), &builder), "making a builder");
+  OFP_ARROW(arrow::MakeBuilder(&memory, from.type(), &builder), "making a builder");
   OFP_ARROW(builder->Reserve(from.length()), "building an array");
   OFP_ARROW(builder->AppendArraySlice(arrow::ArraySpan(*from.data()), 0, from.length()), "building an array");
   std::shared_ptr<arrow::Array> made;
@@ -100,8 +107,10 @@ Result<std::vector<arrow::ipc::IpcPayload>> payloads_of(const arrow::RecordBatch
   return payloads;
 }
 
-Result<FramePtr> write_stream(const arrow::RecordBatch& batch, BufferCache& cache, uid_t user) {
-  const auto options = arrow::ipc::IpcWriteOptions::Defaults();
+Result<FramePtr> write_stream(const arrow::RecordBatch& batch, BufferCache& cache, uid_t user,
+                              arrow::MemoryPool& memory) {
+  auto options = arrow::ipc::IpcWriteOptions::Defaults();
+  options.memory_pool = &memory;
   OFP_ASSIGN(const std::vector<arrow::ipc::IpcPayload> payloads, payloads_of(batch, options));
   std::uint64_t bytes = end_bytes;
   for (const auto& payload : payloads)
@@ -130,15 +139,16 @@ class ByBuilders final : public AgentSerialiser {
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
+    ArrowMemory memory = memory_for(plan);
     // Builders follow every offset, and these come from another process.
     if (!form_->layout.fixed) OFP_TRY(frame::check_contents(*form_, plan, placed->bytes()));
     OFP_ASSIGN(const std::shared_ptr<arrow::Schema> schema, arrow_schema(form_->schema));
     arrow::ArrayVector arrays = placed_arrays(form_->layout, plan, placed, *schema);
     for (std::shared_ptr<arrow::Array>& array : arrays) {
-      OFP_ASSIGN(array, build_array(*array));
+      OFP_ASSIGN(array, build_array(*array, memory));
     }
     placed.reset();  // its memory goes back as early as possible
-    return write_stream(*arrow::RecordBatch::Make(schema, plan.rows, std::move(arrays)), cache, user);
+    return write_stream(*arrow::RecordBatch::Make(schema, plan.rows, std::move(arrays)), cache, user, memory);
   }
 
  private:
@@ -153,12 +163,13 @@ class FromArrays final : public AgentSerialiser {
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
+    ArrowMemory memory = memory_for(plan);
     std::shared_ptr<arrow::Schema> schema = schema_;
     if (schema == nullptr) {
       OFP_ASSIGN(schema, arrow_schema(form_->schema));
     }
     arrow::ArrayVector arrays = placed_arrays(form_->layout, plan, placed, *schema);
-    return write_stream(*arrow::RecordBatch::Make(schema, plan.rows, std::move(arrays)), cache, user);
+    return write_stream(*arrow::RecordBatch::Make(schema, plan.rows, std::move(arrays)), cache, user, memory);
   }
 
  private:
@@ -172,13 +183,14 @@ class FromStructs final : public AgentSerialiser {
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
+    ArrowMemory memory = memory_for(plan);
     ArrowSchema schema{};
     ArrowArray array{};
     frame::export_schema(form_->schema, &schema);
     frame::export_array(form_->layout, plan.rows, plan.nodes, plan.buffers, placed->data(), placed, &array);
     auto batch = arrow::ImportRecordBatch(&array, &schema);  // takes both, also if it fails
     if (!batch.ok()) return fail_arrow(batch.status(), "importing C structs");
-    return write_stream(**batch, cache, user);
+    return write_stream(**batch, cache, user, memory);
   }
 
  private:

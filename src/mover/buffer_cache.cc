@@ -68,7 +68,7 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   Free memory{};
   {
     const std::lock_guard lock(mutex_);
-    used_by_[user] += align_up(length, page_bytes);
+    OFP_TRY(count_in(align_up(length, page_bytes), user));
     if (const auto at = free_.find({user, capacity}); at != free_.end() && !at->second.empty()) {
       memory = std::move(at->second.back());
       at->second.pop_back();
@@ -77,13 +77,18 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
       counters_.cached_bytes -= capacity;
     } else {
       ++counters_.misses;
+      // One that nobody uses leaves for it.
+      if (used_buffers_ + counters_.cached_buffers > options_.buffers_max) {
+        const auto idle = std::ranges::find_if(free_, [](const auto& each) { return !each.second.empty(); });
+        if (idle != free_.end()) discard_first_of(idle->second, idle->first.second);
+      }
     }
   }
   if (memory.data == nullptr) {
     auto made = make_buffer(capacity);
     if (!made) {
       const std::lock_guard lock(mutex_);
-      used_by_[user] -= align_up(length, page_bytes);
+      count_out(align_up(length, page_bytes), user);
       return tl::unexpected<Failure>(std::move(made).error());
     }
     memory = std::move(*made);
@@ -95,14 +100,61 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   buffer.user_ = user;
   buffer.fd_ = std::move(memory.fd);
   buffer.cache_ = shared_from_this();
-  used_bytes_.fetch_add(align_up(length, page_bytes), std::memory_order_relaxed);
   return buffer;
+}
+
+// The lock is held, here and in count_out.
+Status BufferCache::count_in(std::uint64_t bytes, uid_t user) {
+  if (!has_place())
+    return fail(Error::no_memory, "{} frames are in memory, which is this agent's limit (limits.frames_max)", used_buffers_.load());
+  Used& used = used_by_[user];
+  if (used.buffers >= options_.user_buffers_max)
+    return fail(Error::no_memory, "user {} has {} frames in memory, which is the limit of each user (limits.user_frames_max)", user, used.buffers);
+  used.bytes += bytes;
+  ++used.buffers;
+  used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  used_buffers_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+void BufferCache::count_out(std::uint64_t bytes, uid_t user) noexcept {
+  used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  used_buffers_.fetch_sub(1, std::memory_order_relaxed);
+  const auto used = used_by_.find(user);
+  used->second.bytes -= bytes;
+  if (--used->second.buffers == 0) used_by_.erase(used);
+}
+
+bool BufferCache::has_place_for(uid_t user) const {
+  if (!has_place() || options_.user_buffers_max >= options_.buffers_max) return has_place();
+  const std::lock_guard lock(mutex_);
+  const auto at = used_by_.find(user);
+  return at == used_by_.end() || at->second.buffers < options_.user_buffers_max;
 }
 
 std::uint64_t BufferCache::used_bytes_of(uid_t user) const {
   const std::lock_guard lock(mutex_);
   const auto at = used_by_.find(user);
-  return at == used_by_.end() ? 0 : at->second;
+  return at == used_by_.end() ? 0 : at->second.bytes;
+}
+
+bool BufferCache::hold(std::uint64_t bytes, uid_t user, std::uint64_t bytes_max) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& held = held_by_[user];
+  if (bytes > bytes_max || held > bytes_max - bytes) return false;
+  held += bytes;
+  return true;
+}
+
+void BufferCache::let_go(std::uint64_t bytes, uid_t user) noexcept {
+  const std::lock_guard lock(mutex_);
+  held_by_[user] -= bytes;
+}
+
+std::uint64_t BufferCache::held_bytes_of(uid_t user) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = held_by_.find(user);
+  return at == held_by_.end() ? 0 : at->second;
 }
 
 bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
@@ -113,13 +165,13 @@ bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
 
 Status BufferCache::prepare(std::uint64_t length, uid_t user) {
   const std::uint64_t capacity = class_bytes(length);
-  if (has_free(length, user)) return {};
+  if (has_free(length, user) || !has_place_for(user)) return {};
   OFP_ASSIGN(Free memory, make_buffer(capacity));
   if (madvise(memory.data, capacity, MADV_POPULATE_WRITE) != 0)  // before Linux 5.14
     for (std::uint64_t at = 0; at < capacity; at += page_bytes) memory.data[at] = std::byte{0};
   {
     const std::lock_guard lock(mutex_);
-    if (counters_.cached_bytes + capacity <= options_.cached_bytes_max) {
+    if (counters_.cached_bytes + capacity <= options_.cached_bytes_max && used_buffers_ + counters_.cached_buffers < options_.buffers_max) {
       free_[{user, capacity}].push_front(std::move(memory));
       counters_.cached_bytes += capacity;
       ++counters_.cached_buffers;
@@ -131,10 +183,9 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
 }
 
 void BufferCache::give_back(Buffer& buffer) noexcept {
-  used_bytes_.fetch_sub(align_up(buffer.length_, page_bytes), std::memory_order_relaxed);
   Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_)};
   const std::lock_guard lock(mutex_);
-  used_by_[buffer.user_] -= align_up(buffer.length_, page_bytes);
+  count_out(align_up(buffer.length_, page_bytes), buffer.user_);
   make_room(memory.capacity);
   if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return discard(std::move(memory));
   counters_.cached_bytes += memory.capacity;
@@ -148,11 +199,16 @@ void BufferCache::make_room(std::uint64_t capacity) noexcept {
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
     const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
     if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
-    counters_.cached_bytes -= largest->first.second;
-    --counters_.cached_buffers;
-    discard(std::move(largest->second.front()));
-    largest->second.pop_front();
+    discard_first_of(largest->second, largest->first.second);
   }
+}
+
+// The lock is held.
+void BufferCache::discard_first_of(std::deque<Free>& free, std::uint64_t capacity) noexcept {
+  counters_.cached_bytes -= capacity;
+  --counters_.cached_buffers;
+  discard(std::move(free.front()));
+  free.pop_front();
 }
 
 // The lock is held. As much may be on its way out as may stay; what exceeds that leaves while its giver waits.
@@ -185,6 +241,7 @@ BufferCacheCounters BufferCache::counters() const {
   const std::lock_guard lock(mutex_);
   BufferCacheCounters counters = counters_;
   counters.leaving_bytes = leaving_bytes();
+  counters.used_buffers = used_buffers_.load(std::memory_order_relaxed);
   return counters;
 }
 

@@ -56,12 +56,16 @@ struct BufferCacheOptions {
   std::uint64_t cached_bytes_max = 1ull << 30;  // of buffers nobody uses
   bool huge_pages = true;                       // ask for them for buffers of 2 MiB and more
   std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
+  // Each is a mapping and a descriptor, of which a process has so many.
+  std::uint64_t buffers_max = UINT64_MAX;       // in use or cached
+  std::uint64_t user_buffers_max = UINT64_MAX;  // in use by one user
 };
 
 struct BufferCacheCounters {
   std::uint64_t hits = 0, misses = 0, dropped = 0;
   std::uint64_t cached_bytes = 0, cached_buffers = 0;
   std::uint64_t leaving_bytes = 0;
+  std::uint64_t used_buffers = 0;
 };
 
 // Thread-safe: jobs give buffers back too.
@@ -70,7 +74,8 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] static std::shared_ptr<BufferCache> make(const BufferCacheOptions& options);
   ~BufferCache();
 
-  // Contents are whatever the user's last frame left there.
+  // Contents are whatever the user's last frame left there. Error::no_memory: there are as many buffers as may be, or the kernel has
+  // no more memory, mappings or descriptors.
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
   // Makes a buffer that a later take finds, its pages in memory already: a page touched for the first time costs as
   // much as moving it. Does nothing if one is free, or if the cache is full. Blocks for a while: run it in a job.
@@ -79,6 +84,14 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   // Bytes of buffers in use, whole pages of what was asked for.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t used_bytes_of(uid_t user) const;
+  // Memory beside the buffers that a user's queries hold: what libarrow allocates for them. False: there is no room
+  // within `bytes_max` for all of the user's.
+  [[nodiscard]] bool hold(std::uint64_t bytes, uid_t user, std::uint64_t bytes_max);
+  void let_go(std::uint64_t bytes, uid_t user) noexcept;
+  [[nodiscard]] std::uint64_t held_bytes_of(uid_t user) const;
+  // May one more be taken.
+  [[nodiscard]] bool has_place() const noexcept { return used_buffers_.load(std::memory_order_relaxed) < options_.buffers_max; }
+  [[nodiscard]] bool has_place_for(uid_t user) const;
   // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for a
   // gigabyte. `drop_leaving` does that: run it in a job.
   [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
@@ -98,7 +111,10 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
   void give_back(Buffer& buffer) noexcept;
+  [[nodiscard]] Status count_in(std::uint64_t bytes, uid_t user);
+  void count_out(std::uint64_t bytes, uid_t user) noexcept;
   void make_room(std::uint64_t capacity) noexcept;
+  void discard_first_of(std::deque<Free>& free, std::uint64_t capacity) noexcept;
   void discard(Free memory) noexcept;
   void unmap(const Free& memory) const noexcept;
 
@@ -108,9 +124,13 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   std::vector<Free> leaving_;
-  std::map<uid_t, std::uint64_t> used_by_;
+  struct Used {
+    std::uint64_t bytes = 0, buffers = 0;
+  };
+  std::map<uid_t, Used> used_by_;
+  std::map<uid_t, std::uint64_t> held_by_;
   BufferCacheCounters counters_;
-  std::atomic<std::uint64_t> used_bytes_{0};
+  std::atomic<std::uint64_t> used_bytes_{0}, used_buffers_{0};
   std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, and of what drop_leaving is at
 };
 
@@ -124,19 +144,26 @@ class Unread {
   [[nodiscard]] virtual Result<std::shared_ptr<Frame>> read() const = 0;
 };
 
-// What a pool keeps: one object. Immutable once stored, except for updates in place (ofp_move), which
-// readers who mapped it see.
+// What a pool keeps: one object. Immutable once stored, so what was checked once stays true. The exception is an object
+// that a create of bytes made (ofp_move): its user updates it in place, and readers who mapped it see that. Such an
+// object is never Arrow, and whoever works on its bytes here copies them first.
 struct Frame {
   Buffer buffer;
   std::uint64_t bytes = 0;
   std::uint64_t rows = 0;
-  bool arrow = false;  // an Arrow IPC stream of its own
+  bool arrow = false;      // an Arrow IPC stream of its own
+  bool updatable = false;  // made by a create of bytes
   std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
   std::shared_ptr<const void> room{};      // what it takes of memory that was set aside (pool/reserve.h); null: nothing
 };
 using FramePtr = std::shared_ptr<Frame>;
 
-// The frame, or what is read for it: for those who work in a job.
-[[nodiscard]] inline Result<FramePtr> in_memory(FramePtr frame) { return frame->unread ? frame->unread->read() : Result<FramePtr>(std::move(frame)); }
+// The frame, or what is read for it: for those who work in a job on bytes that must not change under them.
+[[nodiscard]] inline Result<FramePtr> in_memory(FramePtr frame) {
+  if (frame->updatable)
+    return fail(Error::unsupported, "an object of {} bytes may be updated in place while it is read; send it instead of "
+                "creating it by a move", frame->bytes);
+  return frame->unread ? frame->unread->read() : Result<FramePtr>(std::move(frame));
+}
 
 }  // namespace offpath::mover

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -157,6 +158,50 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
   EXPECT_FALSE(lasting->find(large));  // too large to be kept
   cache->clear();
   EXPECT_FALSE(lasting->find(small));
+}
+
+TEST(BufferCache, BuffersAreCounted) {
+  auto cache = BufferCache::make({.buffers_max = 4, .user_buffers_max = 3});
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(4096, 1).value());
+  EXPECT_FALSE(cache->has_place_for(1));
+  EXPECT_TRUE(cache->has_place_for(2));
+  const auto one_more = cache->take(4096, 1);
+  ASSERT_FALSE(one_more);
+  EXPECT_EQ(one_more.error().code, Error::no_memory);
+  EXPECT_EQ(one_more.error().message, "user 1 has 3 frames in memory, which is the limit of each user (limits.user_frames_max)");
+  buffers.push_back(cache->take(4096, 2).value());
+  EXPECT_EQ(cache->take(4096, 2).error().message, "4 frames are in memory, which is this agent's limit (limits.frames_max)");
+  EXPECT_EQ(cache->used_bytes(), 4 * 4096u);
+  // What is cached counts, and leaves for what is wanted.
+  buffers.clear();
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_EQ(cache->counters().cached_buffers, 4u);
+  for (int i = 0; i < 3; ++i) {
+    buffers.push_back(cache->take(65'536, 3).value());
+    EXPECT_LE(buffers.size() + cache->counters().cached_buffers, 4u);
+  }
+  ASSERT_TRUE(cache->prepare(1 << 20, 3));
+  EXPECT_LE(buffers.size() + cache->counters().cached_buffers, 4u);
+}
+
+TEST(BufferCache, WhatTheKernelRefusesIsAnErrorAndLeavesNothing) {
+  auto cache = BufferCache::make({});
+  rlimit before{};
+  for (const auto resource : {RLIMIT_NOFILE, RLIMIT_AS}) {
+    ASSERT_EQ(getrlimit(resource, &before), 0);
+    rlimit none = before;
+    none.rlim_cur = resource == RLIMIT_NOFILE ? 0 : 1 << 20;
+    ASSERT_EQ(setrlimit(resource, &none), 0);
+    auto refused = cache->take(1 << 20, 1);
+    const Error code = refused ? Error::invalid : refused.error().code;
+    const Status prepared = cache->prepare(1 << 20, 1);
+    ASSERT_EQ(setrlimit(resource, &before), 0);
+    EXPECT_EQ(code, Error::no_memory);
+    EXPECT_FALSE(prepared);
+  }
+  EXPECT_EQ(cache->used_bytes_of(1), 0u);
+  EXPECT_TRUE(cache->take(1 << 20, 1));
 }
 
 }  // namespace

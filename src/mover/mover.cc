@@ -1,6 +1,7 @@
 #include "mover/mover.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "mover/operation.h"
@@ -276,6 +277,12 @@ void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeN
   Operation* const found = find_operation(token);
   if (found == nullptr || found->stream == nullptr) return;
   Operation& operation = *found;
+  if (status && operation.has_more_rows()) {
+    operation.split_slices();
+    operation.next_slices();
+    effects.push_back(PullEffect{operation.stream->channel->number, token, std::exchange(operation.pieces, {})});
+    return;
+  }
   operation.pulled_at = now;
   counters_.pull_ns += static_cast<std::uint64_t>(now - operation.began);
   Channel& channel = *operation.stream->channel;
@@ -310,8 +317,12 @@ void Mover::finish_pulled(TimeNs now, Effects& effects) {
 // What is left to do when the bytes have arrived: at once if it is little, in a job if it is much.
 void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
   std::uint64_t changed = 0;
+  if (operation.kind == Operation::Kind::create)
+    for (const frame::Gap& gap : operation.uncovered) changed += gap.bytes;
   if (operation.placed()) {
-    changed = operation.plan().scratch_bytes;
+    for (const frame::Gap& gap : operation.plan().gaps) changed += gap.bytes;
+    for (const Operation::Slice& slice : operation.slices)
+      changed += operation.plan().blocks[slice.block].read_bytes(slice.row_end - slice.row_begin);
     for (const frame::Step& step : operation.plan().steps)
       changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
                                                                                                      : step.count * 8;
@@ -327,10 +338,13 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
 // Touches nothing but the operation: it may run in a job.
 Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   if (operation.kind == Operation::Kind::update) return {};
+  // Nothing of an earlier frame shows through where no piece lies.
+  if (operation.kind == Operation::Kind::create)
+    for (const frame::Gap& gap : operation.uncovered) std::memset(operation.buffer.data() + gap.offset, 0, gap.bytes);
   if (operation.placed()) {
     const MutableBytes frame = operation.buffer.bytes();
     const frame::Plan& plan = operation.plan();
-    if (plan.scratch_bytes > 0) frame::split_blocks(plan, operation.scratch.bytes(), frame);
+    operation.split_slices();
     frame::write_head(*operation.form, plan, frame);
     if (&plan == &operation.own_plan) OFP_TRY(frame::finish(*operation.form, operation.own_plan, frame));
     operation.scratch = {};
@@ -345,6 +359,7 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   operation.frame->buffer = std::move(operation.buffer);
   operation.frame->rows = operation.rows;
   operation.frame->arrow = operation.placed() || operation.arrow;
+  operation.frame->updatable = operation.kind == Operation::Kind::create;
   return operation.packing ? pack(operation, cache) : Status{};
 }
 
@@ -430,8 +445,10 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
   while (!stream.operations.empty()) {
     Operation* first = stream.operations.front();
     if (first->state != Operation::State::waiting && first->state != Operation::State::over) break;
-    if (first->kind == Operation::Kind::step_end)
-      store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
+    if (first->kind == Operation::Kind::step_end) {
+      Status ended = store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
+      if (!ended) fail_operation(*first, std::move(ended).error(), effects);
+    }
     if (first->kind == Operation::Kind::close) {
       close = true;
       close_ticket = first->ticket;

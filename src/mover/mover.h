@@ -46,9 +46,11 @@ class Store {
   // For an update in place; Error::not_found names the keys.
   [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,
                                               const std::string& column_key, uid_t user) = 0;
-  // A rank has ended a step; with the last of `ranks` its frames become visible.
-  virtual void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                        TimeNs now, Effects& effects) = 0;
+  // A rank has ended a step; with the last of `ranks` its frames become visible. Error::too_large: too many steps wait for their ranks.
+  [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                                        TimeNs now, Effects& effects) = 0;
+  // A stream that was admitted is closed. `pool` is as admit said.
+  virtual void leave(const std::string& pool) = 0;
 };
 
 struct MoverOptions {
@@ -139,7 +141,12 @@ class Mover {
     std::uint32_t streams_open = 0;
     std::uint64_t promised_bytes = 0;
   };
-  using Claim = std::pair<std::string, std::uint32_t>;  // a stream's name and rank
+  struct Claim {  // users have names of their own
+    uid_t user;
+    std::string name;
+    std::uint32_t rank;
+    auto operator<=>(const Claim&) const = default;
+  };
 
   void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects);
@@ -156,6 +163,7 @@ class Mover {
   [[nodiscard]] Status plan_move(const Stream& stream, Operation& operation);
   [[nodiscard]] Status view_of(const Stream& stream);
   [[nodiscard]] Status pieces_of(Operation& operation, std::span<const wire::BufferRef> refs);
+  [[nodiscard]] std::uint64_t scratch_bytes_for(const Operation& operation) const;
   [[nodiscard]] Status spend(Stream& stream, std::uint64_t charge);
   [[nodiscard]] Status take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge);
   Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);

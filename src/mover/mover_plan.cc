@@ -22,6 +22,10 @@ namespace {
 constexpr unsigned offset_bits = 43;
 constexpr std::uint64_t offset_mask = (1ull << offset_bits) - 1;
 constexpr std::uint64_t plain_alignment = 64;
+constexpr std::uint64_t slice_bytes = 256 << 10;     // of records that are not read at once; split by the loop itself
+constexpr std::size_t slice_pieces_max = 1024;       // what one vectored read takes
+constexpr std::uint64_t whole_ratio_max = 4;         // records that are read at once to the frame they become
+static_assert(8 * (frame::row_bytes_max + page_bytes) <= slice_bytes, "a slice makes progress, by 8 rows for booleans");
 
 std::uint64_t word_of(const BufferRef& ref) noexcept {
   return (wire::is_segment(ref.region) ? 1ull << 63 : 0) |
@@ -104,8 +108,10 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
     operation.pieces.push_back({region, generation_of(region), pull.address & offset_mask,
                                 operation.buffer.data() + pull.target, pull.bytes});
   }
-  if (plan.blocks.empty()) return {};
-  OFP_ASSIGN(operation.scratch, cache_->take(plan.scratch_bytes, operation.user));
+  operation.sources.clear();
+  operation.slices.clear();
+  operation.next_block = 0;
+  operation.next_row = 0;
   for (const frame::Block& block : plan.blocks) {
     const RegionId region = region_of(block.address);
     const std::uint32_t generation = generation_of(region);
@@ -113,10 +119,68 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
     for (const BufferRef& ref : refs)
       if (ref.stride_bytes != 0 && ref.region == region && ref.generation != generation)
         return fail(Error::stale, "range {} is named with generations {} and {}", region, generation, ref.generation);
-    operation.pieces.push_back({region, generation, block.address & offset_mask, operation.scratch.data() + block.scratch,
-                                block.bytes});
+    operation.sources.push_back({region, generation});
   }
+  if (plan.blocks.empty()) return {};
+  OFP_ASSIGN(operation.scratch, cache_->take(scratch_bytes_for(operation), operation.user));
+  operation.next_slices();
   return {};
+}
+
+// All records at once where they are about as large as what becomes of them and there is memory for both: then the
+// program has its arrays back before they are split. Otherwise slice by slice, so scratch is small whatever the strides.
+std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
+  const frame::Plan& plan = operation.plan();
+  if (plan.scratch_bytes <= slice_bytes) return plan.scratch_bytes;
+  const bool apart = std::ranges::any_of(plan.blocks, &frame::Block::apart);
+  const bool whole = !apart && plan.scratch_bytes / whole_ratio_max <= plan.frame_bytes &&
+                     plan.scratch_bytes <= memory_free_for(operation.user);
+  if (whole) return plan.scratch_bytes;
+  std::uint64_t read = 0;
+  for (const frame::Block& block : plan.blocks) read += align_up(block.read_bytes(block.rows), plain_alignment);
+  return std::min(read, slice_bytes);
+}
+
+void Mover::Operation::next_slices() {
+  const frame::Plan& made = plan();
+  slices.clear();
+  std::uint64_t at = 0;
+  for (std::size_t read = 0; next_block < made.blocks.size();) {
+    const frame::Block& block = made.blocks[next_block];
+    const std::uint64_t left = block.rows - next_row, room = scratch.length() - std::min(at, scratch.length());
+    if (room < block.row_bytes || read >= slice_pieces_max) break;
+    std::uint64_t taken = std::min(left, (room - block.row_bytes) / block.read_stride() + 1);
+    if (block.apart()) taken = std::min<std::uint64_t>(taken, slice_pieces_max - read);
+    if (taken < left) taken &= ~std::uint64_t{7};
+    if (taken == 0) break;
+    const Source& source = sources[next_block];
+    const std::uint64_t from = (block.address & offset_mask) + next_row * block.stride_bytes;
+    if (block.apart()) {
+      for (std::uint64_t row = 0; row < taken; ++row)
+        pieces.push_back({source.region, source.generation, from + row * block.stride_bytes,
+                          scratch.data() + at + row * block.row_bytes, block.row_bytes});
+    } else {
+      pieces.push_back({source.region, source.generation, from, scratch.data() + at, block.read_bytes(taken)});
+    }
+    if (block.apart()) read += taken;
+    slices.push_back({next_block, next_row, next_row + taken, at});
+    at += align_up(block.read_bytes(taken), plain_alignment);
+    next_row += taken;
+    if (next_row < block.rows) continue;
+    ++next_block;
+    next_row = 0;
+  }
+  OFP_ASSERT(!slices.empty());
+}
+
+void Mover::Operation::split_slices() {
+  const frame::Plan& made = plan();
+  for (const Slice& slice : slices) {
+    const frame::Block& block = made.blocks[slice.block];
+    frame::split_rows(made, block, slice.row_begin, slice.row_end, scratch.data() + slice.scratch, block.read_stride(),
+                      buffer.bytes());
+  }
+  slices.clear();
 }
 
 Status Mover::plan_send(const Stream& stream, Operation& operation) {
@@ -170,10 +234,14 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
   std::uint64_t object_bytes = move_.object_bytes;
   if (move_.update) {
     OFP_ASSIGN(operation.frame, store_.find(stream.pool, operation.row_key, operation.column_key, operation.user));
+    if (!operation.frame->updatable)
+      return fail(Error::unsupported,
+                  "object ({}, {}) was not made by a create of bytes (OFP_MOVE_CREATE), and nothing else is updated in place; "
+                  "put it anew",
+                  brief(operation.row_key), brief(operation.column_key));
     target = operation.frame->buffer.data();
     object_bytes = operation.frame->bytes;
   }
-  std::uint64_t covered = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
   for (std::size_t i = 0; i < move_.pieces.size(); ++i) {
     const wire::MovePiece& piece = move_.pieces[i];
@@ -183,7 +251,6 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
       return fail(Error::too_large, "piece {}: offset {} and {} bytes reach beyond the object's {} bytes", i,
                   piece.target_offset, piece.source.length, object_bytes);
     spans.emplace_back(piece.target_offset, end);
-    covered += piece.source.length;
     operation.bytes += piece.source.length;
   }
   std::ranges::sort(spans);
@@ -193,7 +260,13 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
   if (!move_.update) {
     OFP_TRY(take_buffer(stream, operation, object_bytes, move_.charge));
     target = operation.buffer.data();
-    if (covered < object_bytes) std::memset(target, 0, object_bytes);
+    operation.uncovered.clear();
+    std::uint64_t at = 0;
+    for (const auto& [begin, end] : spans) {
+      if (begin > at) operation.uncovered.push_back({at, begin - at});
+      at = end;
+    }
+    if (at < object_bytes) operation.uncovered.push_back({at, object_bytes - at});
   }
   operation.pieces.clear();
   for (const wire::MovePiece& piece : move_.pieces)

@@ -35,7 +35,7 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
   if (open.ranks > 0 && open.rank >= open.ranks)
     return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
-  if (const auto taken = names_.find({std::string(open.name), open.rank}); taken != names_.end()) {
+  if (const auto taken = names_.find({channel.client.user, std::string(open.name), open.rank}); taken != names_.end()) {
     const Client& other = channels_.at(taken->second)->client;
     return fail(Error::exists, "stream \"{}\"{} is open already, by {} (process {})", open.name,
                 open.ranks > 0 ? fmt::format(" of rank {}", open.rank) : "", other.program, other.pid);
@@ -83,11 +83,12 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   Status status = wire::decode(request.payload, open);
   if (status) status = prepare_stream(open, channel, *stream, effects);
   if (!status) {
+    if (!stream->pool.empty()) store_.leave(stream->pool);
     effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   stream->channel = &channel;
-  names_.emplace(Claim{stream->name, stream->rank}, channel.number);
+  names_.emplace(Claim{channel.client.user, stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
   stream->account = &accounts_[channel.client.user];
   ++stream->account->streams_open;
@@ -146,7 +147,8 @@ void Mover::release(Channel& channel, std::uint32_t number) {
   for (const auto& set : stream.sets)
     if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
   if (stream.hungry) std::erase(hungry_, &stream);
-  names_.erase(Claim{stream.name, stream.rank});
+  names_.erase(Claim{channel.client.user, stream.name, stream.rank});
+  store_.leave(stream.pool);
   counters_.promised_bytes -= stream.granted - stream.spent;
   stream.account->promised_bytes -= stream.granted - stream.spent;
   --counters_.streams_open;
@@ -157,6 +159,7 @@ void Mover::release(Channel& channel, std::uint32_t number) {
 // ---- credit
 
 std::uint64_t Mover::memory_unused() const noexcept {
+  if (!cache_->has_place()) return 0;  // of mappings and descriptors there are fewer than of bytes
   const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
 }
@@ -191,6 +194,7 @@ void Mover::keep_for_members(std::uint64_t bytes, Effects& effects) {
 std::uint64_t Mover::memory_free_for(uid_t user) const { return left_of(user, memory_free_for_programs()); }
 
 std::uint64_t Mover::left_of(uid_t user, std::uint64_t free) const {
+  if (!cache_->has_place_for(user)) return 0;
   if (options_.user_bytes_max >= options_.memory_bytes_max) return free;
   const auto own = accounts_.find(user);
   const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);

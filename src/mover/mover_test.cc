@@ -1,123 +1,8 @@
 // The mover by itself: requests in, effects out.
-#include "mover/mover.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <optional>
-#include <map>
-#include <set>
-
-#include "frame/parse.h"
-#include "frame/schema.h"
-#include "wire/message_kinds.h"
-#include "wire/replies.h"
+#include "mover/mover_fixture.h"
 
 namespace offpath::mover {
 namespace {
-
-// Keeps the newest frame, as a pool that keeps one does.
-class OneFrame final : public Store {
- public:
-  Result<std::string> admit(const std::string& pool, uid_t, Effects&) override {
-    ++admitted;
-    return pool.substr(0, pool.find('?'));
-  }
-  Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t, TimeNs, Effects&) override {
-    row_keys.push_back(place.row_key);
-    pools.insert(place.pool);
-    kept = std::move(frame);
-    return Stored::now;
-  }
-  Result<FramePtr> find(const std::string&, const std::string& row_key, const std::string&, uid_t) override {
-    if (row_keys.empty() || row_keys.back() != row_key) return fail(Error::not_found, "{} is not there", row_key);
-    return kept;
-  }
-  void end_step(const std::string&, const std::string&, std::uint32_t, std::uint32_t, TimeNs, Effects&) override {}
-
-  FramePtr kept;
-  std::vector<std::string> row_keys;
-  std::set<std::string> pools;
-  int admitted = 0;
-};
-
-class MoverTest : public testing::Test {
- protected:
-  static constexpr ChannelNumber channel = 1;
-  static constexpr std::uint64_t rows = 1024, column_bytes = rows * 8;
-
-  void make(std::uint64_t pull_ahead_bytes, const MoverOptions& options = {},
-            wire::Destination destination = wire::Destination::ipc_page,
-            wire::Compression compression = wire::Compression::none) {
-    mover = std::make_unique<Mover>(options, cache, store);
-    mover->on_channel_open(channel, {"test", 0, 1}, 4, pull_ahead_bytes);
-    frame::Schema schema;
-    schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
-    encoded = frame::encode(schema);
-    wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows * 8, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = "s", .pool = "local:/s?overwrite=yes", .schema = encoded, .compression = compression};
-    request(wire::EntryKind::open_stream, open);
-    ASSERT_TRUE(charge > column_bytes || !failures.empty());
-  }
-  template <class Message>
-  void request(wire::EntryKind kind, const Message& message) {
-    std::vector<std::byte> payload;
-    wire::encode(message, payload);
-    mover->on_request(channel, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
-    take_effects();
-  }
-  // Buffers at `region`; none: those of the set.
-  void send(std::uint32_t set, std::optional<wire::RegionId> region, std::uint64_t sent_rows = rows) {
-    const std::string key = std::to_string(ticket + 1);
-    wire::Send send{.stream = 0, .charge = charge, .rows = sent_rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
-    if (region) send.buffers.push_back({.region = *region, .generation = 1, .offset = 0, .length = sent_rows * 8});
-    request(wire::EntryKind::send, send);
-  }
-  void take_effects() {
-    for (Effect& effect : effects) {
-      if (auto* pull = std::get_if<PullEffect>(&effect)) {
-        pulls.push_back(std::move(*pull));
-      } else if (auto* failed = std::get_if<FailEffect>(&effect)) {
-        failures.push_back(failed->failure.message);
-      } else if (auto* job = std::get_if<JobEffect>(&effect)) {
-        jobs.push_back(std::move(*job));
-      } else if (const auto* reply = std::get_if<ReplyEffect>(&effect)) {
-        charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
-      } else if (auto* line = std::get_if<LineEffect>(&effect)) {
-        (line->word == LineEffect::Word::pulled ? pulled : line->word == LineEffect::Word::stored ? stored : other) = line->value;
-      }
-    }
-    effects.clear();
-  }
-  void run_job() {
-    const JobEffect job = std::move(jobs.front());
-    jobs.erase(jobs.begin());
-    mover->on_job(job.token, job.run(), 110, effects);
-    take_effects();
-  }
-  // The oldest pull ends.
-  PullEffect end_pull() {
-    PullEffect ended = std::move(pulls.front());
-    pulls.erase(pulls.begin());
-    mover->on_transfer(channel, ended.token, {}, 10, effects);
-    take_effects();
-    return ended;
-  }
-  void finish() {
-    mover->finish_pulled(20, effects);
-    take_effects();
-  }
-
-  std::shared_ptr<BufferCache> cache = BufferCache::make({});
-  OneFrame store;
-  std::unique_ptr<Mover> mover;
-  Effects effects;
-  std::vector<std::byte> encoded;
-  std::vector<PullEffect> pulls;
-  std::vector<JobEffect> jobs;
-  std::vector<std::string> failures;
-  std::uint64_t ticket = 0, charge = 0, pulled = 0, stored = 0, other = 0;
-};
 
 TEST_F(MoverTest, RequestsWaitForThePullBeforeThem) {
   make(0);
@@ -301,6 +186,93 @@ TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
   }
 }
 
+// Objects may be holes for the most part. Zeroing a gigabyte takes a tenth of a second, in which nobody else would be served.
+TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
+  MoverOptions options;
+  options.prepared_bytes_max = 0;  // no other jobs
+  make(0, options, wire::Destination::native);
+  constexpr std::uint64_t large = 4 << 20;
+  const auto create = [&](std::uint64_t object_bytes) {
+    wire::Move move{.stream = 0, .update = false, .charge = charge + object_bytes, .object_bytes = object_bytes, .row_key = "r", .column_key = {}, .pieces = {}};
+    move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 8}, 100});
+    move.pieces.push_back({{.region = 1, .generation = 1, .offset = 8, .length = 8}, 4000});
+    request(wire::EntryKind::move, move);
+    ASSERT_TRUE(failures.empty()) << failures[0];
+    std::byte* const at = pulls.back().pieces[0].to - 100;
+    std::memset(at, 7, object_bytes);  // of a frame before, and what is pulled
+    end_pull();
+    finish();
+  };
+  const auto expect_zeros = [&](std::uint64_t object_bytes) {
+    ASSERT_TRUE(store.kept);
+    const Bytes bytes(store.kept->buffer.data(), object_bytes);
+    for (std::uint64_t i = 0; i < object_bytes; ++i) {
+      const bool pulled_there = (i >= 100 && i < 108) || (i >= 4000 && i < 4008);
+      ASSERT_EQ(bytes[i], pulled_there ? std::byte{7} : std::byte{0}) << i;
+    }
+  };
+  create(4096);
+  EXPECT_TRUE(jobs.empty());
+  expect_zeros(4096);
+  store.kept = nullptr;
+  create(large);
+  EXPECT_FALSE(store.kept) << "a job is to zero it first";
+  ASSERT_EQ(jobs.size(), 1u);
+  run_job();
+  expect_zeros(large);
+}
+
+TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
+  make(0);
+  wire::OpenStream open{.stream = 1, .destination = wire::Destination::native, .rows_max = 0, .keep = 1, .ranks = 0,
+                        .rank = 0, .name = "bytes", .pool = "local:/s", .schema = {}};
+  request(wire::EntryKind::open_stream, open);
+  open.stream = 2;
+  open.destination = wire::Destination::serialised;
+  open.name = "serialised";
+  request(wire::EntryKind::open_stream, open);
+  charge = 1 << 16;  // enough for each of them
+  const auto move = [&](bool update, std::string_view key) {
+    wire::Move made{.stream = 1, .update = update, .charge = charge, .object_bytes = 100, .row_key = key, .column_key = {}, .pieces = {}};
+    made.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 8}, 16});
+    request(wire::EntryKind::move, made);
+  };
+  const auto put = [&](std::uint32_t stream, std::string_view key) {
+    wire::Send made{.stream = stream, .charge = charge, .rows = rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}, .set = 0};
+    made.buffers.push_back({.region = 1, .generation = 1, .offset = 0, .length = column_bytes});
+    request(wire::EntryKind::send, made);
+    end_pull();
+    finish();
+  };
+  const auto refused = [&](std::string_view key) {
+    failures.clear();
+    move(true, key);
+    ASSERT_EQ(failures.size(), 1u) << "the mover is about to write into object " << key;
+    EXPECT_NE(failures[0].find("was not made by a create of bytes"), std::string::npos) << failures[0];
+    EXPECT_TRUE(pulls.empty());
+  };
+  put(0, "laid out as Arrow");
+  ASSERT_TRUE(store.kept->arrow);
+  ASSERT_NO_FATAL_FAILURE(refused("laid out as Arrow"));
+  put(2, "serialised");
+  ASSERT_TRUE(store.kept->arrow);
+  ASSERT_NO_FATAL_FAILURE(refused("serialised"));
+  put(1, "sent");
+  ASSERT_NO_FATAL_FAILURE(refused("sent"));
+  move(false, "created");
+  end_pull();
+  finish();
+  failures.clear();
+  move(true, "created");
+  EXPECT_TRUE(failures.empty()) << failures[0];
+  EXPECT_EQ(end_pull().pieces.at(0).to, store.kept->buffer.data() + 16);
+  // What another put brings under the same keys is another object.
+  const FramePtr before = store.kept;
+  put(2, "created");
+  EXPECT_NE(store.kept, before);
+  ASSERT_NO_FATAL_FAILURE(refused("created"));
+}
+
 class CompressingMover : public MoverTest {
  protected:
   void make_compressing(std::uint64_t pull_ahead_bytes = 0) {
@@ -447,6 +419,19 @@ TEST_F(TwoUsers, StreamsOfOneUserAreBoundedAndTheOtherOpensSome) {
   EXPECT_EQ(failures.size(), 1u);  // those that ended count no more
 }
 
+TEST_F(TwoUsers, NamesOfStreamsAreEachUsersOwn) {
+  make(0);  // the first user's stream "s"
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  wire::OpenStream open{.stream = 0, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
+                        .rank = 0, .name = "s", .pool = "local:/other", .schema = encoded};
+  request_of(other_channel, wire::EntryKind::open_stream, open);
+  EXPECT_TRUE(failures.empty()) << failures.front();
+  open.stream = 1;
+  request_of(other_channel, wire::EntryKind::open_stream, open);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0], "stream \"s\" is open already, by other (process 2)") << "nothing of the first user's program";
+}
+
 TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   constexpr std::uint64_t share = 1 << 20;
   make(0, {.memory_bytes_max = 4 * share, .user_bytes_max = share});
@@ -510,6 +495,26 @@ TEST_F(TwoUsers, FramesCountForWhoseTheyAre) {
   finish();
   store.kept.reset();
   EXPECT_EQ(cache->used_bytes_of(first_user), 0u);
+}
+
+TEST_F(MoverTest, AnEndOfAStepThatIsRefusedFailsItsTicket) {
+  make(0);
+  store.step_outcome = fail(Error::too_large, "too many steps");
+  request(wire::EntryKind::step_end, wire::StepEnd{.stream = 0, .row_key = "step7"});
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0], "stream \"s\" (step7, ): too many steps");
+  EXPECT_EQ(stored, ticket);
+}
+
+TEST_F(MoverTest, AStreamThatIsClosedOrNeverOpenedLeavesItsPool) {
+  make(0, {}, wire::Destination::ipc_page, wire::Compression::none);
+  EXPECT_EQ(store.admitted_now, 1);
+  request(wire::EntryKind::open_stream, wire::OpenStream{.stream = 1, .destination = wire::Destination::ipc, .rows_max = 0, .keep = 0, .ranks = 0,
+                                                         .rank = 0, .name = "t", .pool = "local:/t", .schema = encoded});
+  EXPECT_EQ(failures.size(), 1u) << "rows_max is 0, which is seen after it was admitted";
+  EXPECT_EQ(store.admitted_now, 1);
+  mover->on_channel_closed(channel, 0, effects);
+  EXPECT_EQ(store.admitted_now, 0);
 }
 
 TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {

@@ -91,14 +91,33 @@ struct Mover::Operation {
   std::shared_ptr<BufferSet> set;  // whose buffers these are; null: the request's own
   frame::Plan own_plan;            // of a placed batch, unless its set has one
   std::vector<link::ReadPiece> pieces;
+  std::vector<frame::Gap> uncovered;  // of a create: where no piece lies
   Buffer buffer;    // what is pulled into
-  Buffer scratch;   // arrays of records, before they are split
+  // Arrays of records are read into scratch and split from there: all at once, or as many rows at a time as it holds.
+  struct Slice {
+    std::uint32_t block;
+    std::uint64_t row_begin, row_end;
+    std::uint64_t scratch;  // where its rows are
+  };
+  struct Source {  // of a block
+    wire::RegionId region;
+    std::uint32_t generation;
+  };
+  Buffer scratch;
+  std::vector<Source> sources;    // of each block
+  std::vector<Slice> slices;      // in scratch
+  std::uint32_t next_block = 0;   // where the next slice begins
+  std::uint64_t next_row = 0;
   FramePtr frame;   // the result; of an update, what is updated
   TimeNs began = 0, pulled_at = 0;
 
   // Laid out as Arrow, in contrast to bytes as they are.
   [[nodiscard]] bool placed() const noexcept { return kind == Kind::send && form != nullptr; }
   [[nodiscard]] const frame::Plan& plan() const noexcept { return set && set->planned ? set->plan : own_plan; }
+  [[nodiscard]] bool has_more_rows() const noexcept { return placed() && next_block < plan().blocks.size(); }
+  // The pieces of the next slices, as many as scratch has room for.
+  void next_slices();
+  void split_slices();
 };
 
 }  // namespace offpath::mover

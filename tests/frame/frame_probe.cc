@@ -65,7 +65,7 @@ Status fill(const Template& form, Plan& plan, MutableBytes frame, bool sliced) {
         const std::uint64_t end = std::min(block.rows, row + slice_rows);
         std::vector<std::byte> scratch((end - row - 1) * block.stride_bytes + block.row_bytes);
         std::memcpy(scratch.data(), at_address(block.address) + row * block.stride_bytes, scratch.size());
-        split_rows(plan, block, row, end, scratch.data(), frame);
+        split_rows(plan, block, row, end, scratch.data(), block.stride_bytes, frame);
       }
     }
   } else {

@@ -1,0 +1,45 @@
+// The memory that libarrow gets here: bounded, and never from its own default pool. Whoever hands libarrow bytes, or has
+// it compute, gives it one of these: what it allocates depends on what users sent (a compressed body says itself how
+// large it becomes). It outlives everything that was allocated from it.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include <arrow/memory_pool.h>
+
+#include "mover/buffer_cache.h"
+
+namespace offpath::mover {
+
+// Thread-safe.
+class ArrowMemory final : public arrow::MemoryPool {
+ public:
+  // `setting` names the bound to whoever needs more.
+  ArrowMemory(std::uint64_t bytes_max, std::string_view setting) : bytes_max_(bytes_max), setting_(setting) {}
+  // Everything that is held for the user in this way, at whatever place, is within the bound (BufferCache::hold).
+  ArrowMemory(BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting)
+      : cache_(cache.shared_from_this()), user_(user), bytes_max_(bytes_max), setting_(setting) {}
+
+  arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override;
+  arrow::Status Reallocate(std::int64_t old_size, std::int64_t new_size, std::int64_t alignment,
+                           std::uint8_t** pointer) override;
+  void Free(std::uint8_t* buffer, std::int64_t size, std::int64_t alignment) override;
+  [[nodiscard]] std::int64_t bytes_allocated() const override { return bytes_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t total_bytes_allocated() const override { return total_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t num_allocations() const override { return count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::string backend_name() const override;
+
+ private:
+  [[nodiscard]] arrow::Status take(std::int64_t bytes);
+  void give_back(std::int64_t bytes) noexcept;
+
+  std::shared_ptr<BufferCache> cache_;
+  uid_t user_ = 0;
+  std::uint64_t bytes_max_;
+  std::string setting_;
+  std::atomic<std::int64_t> bytes_{0}, total_{0}, count_{0};
+};
+
+}  // namespace offpath::mover
