@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -28,6 +29,15 @@ inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of
 inline constexpr std::size_t key_bytes_max = 65536;
 inline constexpr std::size_t outputs_max = wire::function_outputs_max;  // as many descriptors as go with one message, less a few
 
+// What the kernel is asked to refuse to the agent and its workers (security.sandbox). log: nothing; its log has what would be.
+enum class Sandbox : std::uint8_t { on, log, off };
+inline constexpr std::string_view sandbox_names[] = {"on", "log", "off"};
+[[nodiscard]] inline std::optional<Sandbox> sandbox_of(std::string_view name) {
+  for (const Sandbox each : {Sandbox::on, Sandbox::log, Sandbox::off})
+    if (sandbox_names[static_cast<std::size_t>(each)] == name) return each;
+  return std::nullopt;
+}
+
 // What a [[plugin]] of the configuration says. docs/plugin.md tells what the limits can do and what not.
 struct PluginOptions {
   std::string name, path;
@@ -40,6 +50,7 @@ struct PluginOptions {
   gid_t group = 0;              // of `user`
   int nice = 0;
   std::vector<unsigned> cores;  // empty: all there are
+  Sandbox sandbox = Sandbox::on;
   bool own = false;             // of `user`, who has named it: opened with that user's rights, and what it writes is not in the agent's log
 };
 

@@ -29,6 +29,8 @@ Result<Ready> take_ready(Reader& reader) {
   // Of another protocol, what follows may look different: whoever reads this compares the number first.
   if (reader.ok() && ready.protocol != protocol_version) return ready;
   ready.name = printable(reader.take_text());
+  ready.confinement.seccomp = printable(cut(reader.take_text(), confinement_bytes_max));
+  ready.confinement.namespaces = printable(cut(reader.take_text(), confinement_bytes_max));
   const auto count = reader.take<std::uint16_t>();
   if (count == 0 || count > functions_max)
     return fail(Error::protocol, "{} functions, allowed are 1 to {}", count, functions_max);
@@ -240,6 +242,8 @@ void put(Writer& writer, const Ready& ready) {
   writer.put(Kind::ready);
   writer.put(ready.protocol);
   writer.put_text(cut(ready.name, name_bytes_max));
+  writer.put_text(cut(ready.confinement.seccomp, confinement_bytes_max));
+  writer.put_text(cut(ready.confinement.namespaces, confinement_bytes_max));
   writer.put(static_cast<std::uint16_t>(ready.functions.size()));
   for (const FunctionInfo& function : ready.functions) {
     writer.put_text(function.name);

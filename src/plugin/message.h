@@ -1,7 +1,7 @@
 // What agent and worker say to each other, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16 length
 // and bytes, keys u32 length and bytes.
 //
-//   worker -> agent   ready     u8 1, u32 protocol, text name, u16 count, {text name, text doc}*
+//   worker -> agent   ready     u8 1, u32 protocol, text name, text seccomp, text namespaces, u16 count, {text name, text doc}*
 //                     unusable  u8 2, text reason                    and the worker ends
 //                     log       u8 3, u8 level, text line
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
@@ -41,14 +41,14 @@
 
 namespace offpath::plugin {
 
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 inline constexpr std::size_t packet_bytes_max = 96 << 10;  // the kernel's default for a socket is twice that
 inline constexpr std::size_t enclosed_bytes_max = 64 << 10;  // of a description
 inline constexpr std::size_t kept_max = 256;  // mappings a worker keeps
 inline constexpr std::uint32_t output_in_room = 2;  // a flag of OutputNotice, besides OFP_DATA_ARROW
 inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
 inline constexpr std::size_t functions_max = 128;
-inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200;
+inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, confinement_bytes_max = 200;
 using wire::message_bytes_max;
 using wire::output_name_bytes_max;
 inline constexpr unsigned lines_max = 100;  // for the log, of one call
@@ -61,10 +61,15 @@ struct FunctionInfo {
   std::string name, doc;
 };
 
+// What holds a worker, in its own words: "on", "log", "off" or "none: " and why; "user net ipc", "off" or "none: " and why.
+struct Confinement {
+  std::string seccomp{}, namespaces{};
+};
 struct Ready {
   std::uint32_t protocol = protocol_version;
   std::string name;
   std::vector<FunctionInfo> functions;
+  Confinement confinement{};
 };
 struct Unusable {
   std::string reason;

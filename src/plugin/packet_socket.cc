@@ -7,25 +7,12 @@
 namespace offpath::plugin {
 
 Result<std::optional<Packet>> PacketReader::receive(int socket, Wait wait) {
-  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int) * (packet_descriptors_max + 3))];
-  iovec piece{buffer_.data(), buffer_.size()};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t length = 0;
-  do {
-    length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (wait == Wait::yes ? 0 : MSG_DONTWAIT));
-  } while (length < 0 && errno == EINTR);
-  if (length < 0) return fail_errno(errno, "recvmsg");
+  const iovec piece{buffer_.data(), buffer_.size()};
   Packet packet;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i)
-      packet.descriptors.emplace_back(load<int>(reinterpret_cast<std::byte*>(CMSG_DATA(header)) + i * sizeof(int)));
-  }
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+  int said = 0;
+  const ssize_t length = receive_with_descriptors(socket, {&piece, 1}, wait == Wait::yes ? 0 : MSG_DONTWAIT, user_, packet.descriptors, said);
+  if (length < 0) return fail_errno(errno, "recvmsg");
+  if ((said & (MSG_TRUNC | MSG_CTRUNC)) != 0 || packet.descriptors.size() > packet_descriptors_max)
     return fail(Error::protocol, "a packet of more than {} bytes or {} descriptors, or no room for these", buffer_.size(), packet_descriptors_max);
   // A packet of no bytes looks like the end, and none of ours has none.
   if (length == 0) return std::optional<Packet>();

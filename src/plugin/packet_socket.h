@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/received_fds.h"
 #include "plugin/message.h"
 
 namespace offpath::plugin {
@@ -19,13 +19,15 @@ struct Packet {
 
 class PacketReader {
  public:
-  PacketReader() : buffer_(packet_bytes_max) {}
+  // `user`: at whose cost descriptors come; at the agent.
+  explicit PacketReader(std::shared_ptr<ReceivedFds::User> user = nullptr) : buffer_(packet_bytes_max), user_(std::move(user)) {}
   // Nothing: the other side has closed its end. Error::would_block: no packet is there yet. A packet that is too long, or
   // has more descriptors than fit, is Error::protocol.
   [[nodiscard]] Result<std::optional<Packet>> receive(int socket, Wait wait);
 
  private:
   std::vector<std::byte> buffer_;
+  std::shared_ptr<ReceivedFds::User> user_;
 };
 
 [[nodiscard]] Status send_packet(int socket, Bytes packet, std::span<const int> descriptors, Wait wait);

@@ -1,6 +1,9 @@
 #include "plugin/worker.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,11 +16,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <mutex>
 
 #include "plugin/packet_socket.h"
 #include "plugin/plugin_file.h"
+#include "plugin/system_calls.h"
 #include "plugin/worker_context.h"
 
 namespace offpath::plugin {
@@ -49,11 +54,66 @@ Status use_cores(const std::vector<unsigned>& cores) {
 
 }  // namespace
 
-Status confine_worker(const WorkerOptions& options) {
-  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_DUMPABLE)");
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_NO_NEW_PRIVS)");
+namespace {
+
+Status end_with_agent(const WorkerOptions& options) {
+  // A change of rights undoes it, and the agent may have ended in between.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_PDEATHSIG)");
+  if (getppid() != options.agent) return fail(Error::closed, "the agent has ended");
+  return {};
+}
+
+Status drop_capabilities() {
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> none{};
+  if (syscall(SYS_capset, &header, none.data()) != 0) return fail_errno(errno, "capset");
+  return {};
+}
+
+// Here and not before the program was executed: see run_child in worker_launch.cc.
+Status become(const WorkerOptions& options) {
+  if (options.becomes) {
+    const auto [user, group] = *options.becomes;
+    if (setgroups(0, nullptr) != 0) return fail_errno(errno, "setgroups");
+    if (setresgid(group, group, group) != 0) return fail_errno(errno, fmt::format("setresgid to {}", group));
+    if (setresuid(user, user, user) != 0) return fail_errno(errno, fmt::format("setresuid to {}", user));
+  }
+  OFP_TRY(drop_capabilities());
+  OFP_TRY(end_with_agent(options));
   // The agent opens everything close-on-exec. This is for what a library of its might have forgotten.
   syscall(SYS_close_range, worker_control + 1, ~0u, 0);
+  return {};
+}
+
+bool put_text(const char* path, const std::string& text) {
+  const Fd file(open(path, O_WRONLY | O_CLOEXEC));
+  return file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+// Namespaces of its own, in which it has no right either. What was made of them, for people.
+Result<std::string> enter_namespaces(const WorkerOptions& options) {
+  if (options.sandbox == Sandbox::off) return std::string("off");
+  const uid_t user = geteuid();
+  const gid_t group = getegid();
+  if (unshare(worker_namespaces) != 0) return fmt::format("none: unshare: {}", std::strerror(errno));
+  // It is itself there, and everybody else is nobody. Files of /proc are its own only as long as it is dumpable. The kernel does not map
+  // root without CAP_SETFCAP: then root, too, looks like nobody, and its files are as open to it as before.
+  prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+  if (put_text("/proc/self/setgroups", "deny") && put_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)))
+    put_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
+  for (unsigned long each = 0; prctl(PR_CAPBSET_DROP, each, 0, 0, 0) == 0; ++each) {}
+  OFP_TRY(drop_capabilities());
+  OFP_TRY(end_with_agent(options));
+  return std::string("user net ipc");
+}
+
+// Becomes nobody that could be looked into, with its share of the machine and its list of system calls.
+Result<Confinement> confine(const WorkerOptions& options) {
+  Confinement confinement;
+  OFP_ASSIGN(confinement.namespaces, enter_namespaces(options));
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_DUMPABLE)");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_NO_NEW_PRIVS)");
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -65,10 +125,11 @@ Status confine_worker(const WorkerOptions& options) {
   OFP_TRY(limit(RLIMIT_DATA, options.memory_bytes, "DATA"));
   OFP_TRY(limit(RLIMIT_FSIZE, align_up(options.memory_bytes, page_bytes), "FSIZE"));
   if (options.nice != 0 && setpriority(PRIO_PROCESS, 0, options.nice) != 0) return fail_errno(errno, "setpriority");
-  return use_cores(options.cores);
+  OFP_TRY(use_cores(options.cores));
+  confinement.seccomp = sandbox_names[static_cast<std::size_t>(options.sandbox)];
+  if (const Status restricted = restrict_worker(options.sandbox); !restricted) confinement.seccomp = "none: " + restricted.error().message;
+  return confinement;
 }
-
-namespace {
 
 struct Loaded {
   const ofp_plugin* plugin;
@@ -76,12 +137,14 @@ struct Loaded {
 };
 
 Result<Loaded> load(const WorkerOptions& options) {
+  OFP_TRY(become(options));
   Fd file;
   std::string path = options.path;
   if (options.own) {
-    OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));
+    OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));  // before everybody else looks like nobody
     path = fmt::format("/proc/self/fd/{}", file.get());  // what has been looked at, whatever lies at its path now
   }
+  OFP_ASSIGN(Confinement confinement, confine(options));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return fail(Error::invalid, "{}", dlerror());
   const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
@@ -95,6 +158,7 @@ Result<Loaded> load(const WorkerOptions& options) {
   if (plugin->functions == nullptr || plugin->function_count == 0 || plugin->function_count > functions_max)
     return fail(Error::invalid, "it has {} functions, allowed are 1 to {}", plugin->function_count, functions_max);
   Loaded loaded{plugin, {}};
+  loaded.ready.confinement = std::move(confinement);
   loaded.ready.name = plugin->name == nullptr ? "" : plugin->name;
   for (unsigned i = 0; i < plugin->function_count; ++i) {
     const ofp_function& function = plugin->functions[i];
@@ -177,8 +241,7 @@ Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
 }  // namespace
 
 Status serve(const WorkerOptions& options) {
-  const Status confined = confine_worker(options);
-  auto loaded = confined ? load_guarded(options) : Result<Loaded>(tl::unexpected<Failure>(confined.error()));
+  auto loaded = load_guarded(options);
   if (!loaded) {
     OFP_TRY(send_packet(worker_socket, Unusable{loaded.error().message}, {}, Wait::yes));
     return {};

@@ -6,11 +6,8 @@
 
 namespace offpath::plugin {
 
-// Gives up what the worker does not need: descriptors, core files, being looked into by others of its user, memory and
-// time beyond its share. Rights it has given up before, between fork and exec.
-[[nodiscard]] Status confine_worker(const WorkerOptions& options);
-
-// Confines itself, loads the plug-in, tells the agent what it has, and serves until the agent closes the socket. What is
+// Becomes the user it is to be, and gives up what the worker does not need: the right to do so, descriptors, core files, being looked
+// into by others of its user, memory and time beyond its share, system calls. Loads the plug-in, tells the agent what it has, and serves until the agent closes the socket. What is
 // wrong with the plug-in is told the agent; an error here is one of talking to it.
 [[nodiscard]] Status serve(const WorkerOptions& options);
 

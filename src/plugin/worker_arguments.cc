@@ -21,11 +21,13 @@ std::vector<std::string> worker_arguments(const WorkerOptions& options) {
   std::string cores;
   for (unsigned core : options.cores) cores += (cores.empty() ? "" : ",") + std::to_string(core);
   return {options.path, std::to_string(options.memory_bytes), std::to_string(options.nice), cores.empty() ? "-" : cores,
-          options.own ? "own" : "configured"};
+          options.own ? "own" : "configured", options.becomes ? std::to_string(options.becomes->user) : "-",
+          options.becomes ? std::to_string(options.becomes->group) : "-", std::to_string(options.agent),
+          std::string(sandbox_names[static_cast<std::size_t>(options.sandbox)])};
 }
 
 Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 5) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
+  if (arguments.size() != 9) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
   WorkerOptions options;
   options.path = arguments[0];
   OFP_ASSIGN(options.memory_bytes, argument_of<std::uint64_t>(arguments[1]));
@@ -39,6 +41,15 @@ Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& argu
   }
   options.own = arguments[4] == "own";
   if (!options.own && arguments[4] != "configured") return fail(Error::invalid, "'{}' is neither own nor configured", arguments[4]);
+  if (arguments[5] != "-") {
+    OFP_ASSIGN(const auto user, argument_of<uid_t>(arguments[5]));
+    OFP_ASSIGN(const auto group, argument_of<gid_t>(arguments[6]));
+    options.becomes = WorkerOptions::Identity{user, group};
+  }
+  OFP_ASSIGN(options.agent, argument_of<pid_t>(arguments[7]));
+  const auto sandbox = sandbox_of(arguments[8]);
+  if (!sandbox) return fail(Error::invalid, "'{}' is neither on nor log nor off", arguments[8]);
+  options.sandbox = *sandbox;
   return options;
 }
 

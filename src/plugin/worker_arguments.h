@@ -1,11 +1,15 @@
 // What the agent starts a worker with: its descriptors and its command line.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "plugin/call.h"
 
 namespace offpath::plugin {
 
@@ -18,10 +22,17 @@ struct WorkerOptions {
   int nice = 0;
   std::vector<unsigned> cores;
   bool own = false;  // of the user this worker runs as: looked at, opened and loaded with that user's rights
+  struct Identity {
+    uid_t user;
+    gid_t group;
+  };
+  std::optional<Identity> becomes{};  // nothing: it stays the agent's user
+  pid_t agent = 0;
+  Sandbox sandbox = Sandbox::on;
 };
 
 // What stands on the command line of offpath-worker, made by the agent: PATH MEMORY NICE CORES ("0,2,3" or "-")
-// WHOSE ("own" or "configured").
+// WHOSE ("own" or "configured") USER GROUP (numbers, or "-" twice) AGENT (its pid) SANDBOX ("on", "log" or "off").
 [[nodiscard]] std::vector<std::string> worker_arguments(const WorkerOptions& options);
 [[nodiscard]] Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments);
 

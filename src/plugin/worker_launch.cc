@@ -25,7 +25,8 @@ namespace {
 
 using CapabilityWords = std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3>;
 
-constexpr std::uint32_t user_changing = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL;
+constexpr std::uint32_t becoming = 1u << CAP_SETUID | 1u << CAP_SETGID;  // another user
+constexpr std::uint32_t user_changing = becoming | 1u << CAP_KILL;
 static_assert(CAP_SETUID < 32 && CAP_SETGID < 32 && CAP_KILL < 32);
 
 // Raw system calls, for these run in a child that shares the agent's memory too.
@@ -54,8 +55,6 @@ struct Launch {
   char* const* environment;
   int socket, control, null;
   bool change_user, mute;
-  uid_t user;
-  gid_t group;
   pid_t agent;
   int failed_errno = 0;
   const char* failed_call = nullptr;
@@ -67,24 +66,26 @@ int fail_in_child(Launch& launch, const char* call) noexcept {
   _exit(127);
 }
 
-// The C library's setuid would change every thread of the process this memory belongs to; these change the caller.
+// The agent's thread stands still until the child executes or ends. Until then the child is the agent's user and nobody
+// else's: a user could stop it, and the agent with it. The worker's program becomes the user it is to be (confine_worker).
 int run_child(void* pointer) {
   auto& launch = *static_cast<Launch*>(pointer);
-  if (setpgid(0, 0) != 0) return fail_in_child(launch, "setpgid");
+  // A group of its own, and no terminal that it could put words into (TIOCSTI).
+  if (setsid() < 0) return fail_in_child(launch, "setsid");
+  // With it set, what is executed has no capability that it is not left here, whoever its user is.
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_NO_NEW_PRIVS)");
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   CapabilityWords words{};
   if (launch.change_user) {
     if (!get_capabilities(words)) return fail_in_child(launch, "capget");
-    words[0].effective |= words[0].permitted & user_changing;
-    if (!set_capabilities(words)) return fail_in_child(launch, "capset");
-    if (syscall(SYS_setgroups, 0, nullptr) != 0) return fail_in_child(launch, "setgroups");
-    if (syscall(SYS_setresgid, launch.group, launch.group, launch.group) != 0) return fail_in_child(launch, "setresgid");
-    if (syscall(SYS_setresuid, launch.user, launch.user, launch.user) != 0) return fail_in_child(launch, "setresuid");
+    const std::uint32_t kept = words[0].permitted & becoming;
+    words = {};
+    words[0] = {kept, kept, kept};
   }
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_NO_NEW_PRIVS)");
-  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-  words = {};
   if (!set_capabilities(words)) return fail_in_child(launch, "capset");
-  // After the user has changed, which undoes it. The agent may have ended in between.
+  for (const unsigned long each : {CAP_SETUID, CAP_SETGID})  // which takes them through execve
+    if (launch.change_user && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_CAP_AMBIENT_RAISE)");
+  // The agent may have ended in between.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != launch.agent) return fail_in_child(launch, "the agent has ended");
   // Away from the numbers they are to have, first.
@@ -126,7 +127,9 @@ Result<pid_t> launch_worker(const PluginOptions& options, const std::string& pro
   if (!options.own) {
     OFP_ASSIGN(file, find_plugin_file(options.path));
   }
-  std::vector<std::string> arguments = worker_arguments({std::move(file), options.memory_bytes, options.nice, options.cores, options.own});
+  WorkerOptions worker{std::move(file), options.memory_bytes, options.nice, options.cores, options.own, {}, getpid(), options.sandbox};
+  if (options.user && *options.user != geteuid()) worker.becomes = WorkerOptions::Identity{*options.user, options.group};
+  std::vector<std::string> arguments = worker_arguments(worker);
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argument_pointers, environment;
   for (std::string& argument : arguments) argument_pointers.push_back(argument.data());
@@ -138,7 +141,7 @@ Result<pid_t> launch_worker(const PluginOptions& options, const std::string& pro
   const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return fail_errno(errno, "open /dev/null");
   Launch launch{program.c_str(), argument_pointers.data(), environment.data(), socket, control, null.get(),
-                options.user && *options.user != geteuid(), options.own, options.user.value_or(0), options.group, getpid()};
+                worker.becomes.has_value(), options.own, worker.agent};
   OFP_ASSIGN(const pid_t pid, clone_child(launch));
   if (launch.failed_call == nullptr) return pid;
   waitpid(pid, nullptr, 0);

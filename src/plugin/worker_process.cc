@@ -30,11 +30,12 @@ std::string exit_text(const Exit& exit) {
 
 // ---- life
 
-Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const std::string& program) {
+Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const std::string& program, std::shared_ptr<ReceivedFds::User> user) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
   WorkerProcess worker;
-  worker.socket_ = Fd(ends[0]);
+  worker.socket_ = user ? user->own(ends[0]) : Fd(ends[0]);
+  worker.reader_ = PacketReader(std::move(user));
   const Fd theirs(ends[1]);
   OFP_ASSIGN(const Fd control, memory_file("offpath-control"));
   if (ftruncate(control.get(), 2 * page_bytes) != 0) return fail_errno(errno, "ftruncate of the control pages");
@@ -298,7 +299,7 @@ Result<WorkerEvent> accept_packet(Packet packet) {
     Sending sending{std::move(*send), {}};
     if (sending.notice.is_enclosed) return WorkerEvent(std::move(sending));
     OFP_TRY(check_output(packet.descriptors.front().get(), sending.notice.bytes, "a message to a lane"));
-    sending.memory = std::move(packet.descriptors.front());
+    sending.memory = Fd(packet.descriptors.front().release());
     return WorkerEvent(std::move(sending));
   }
   const auto lies_in_room = [](const OutputNotice& output) { return (output.flags & output_in_room) != 0; };
@@ -320,7 +321,7 @@ Result<WorkerEvent> accept_packet(Packet packet) {
     const bool in_room = lies_in_room(output), arrow = (output.flags & ~output_in_room) != 0;
     Fd memory = in_room ? Fd() : std::move(packet.descriptors[next++]);
     if (!in_room) OFP_TRY(check_output(memory.get(), output.bytes, fmt::format("output {}", next - 1)));
-    finished.outputs.push_back({std::move(output.name), arrow, output.bytes, std::move(memory), in_room});
+    finished.outputs.push_back({std::move(output.name), arrow, output.bytes, Fd(memory.release()), in_room});
   }
   return WorkerEvent(std::move(finished));
 }

@@ -34,8 +34,9 @@ using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished, Sending, Re
 class WorkerProcess {
  public:
   // `program` is offpath-worker. The file is checked (plugin_file.h) each time. Called on the thread that lives as long as
-  // the agent: the kernel kills a worker when the thread that started it ends.
-  [[nodiscard]] static Result<WorkerProcess> start(const PluginOptions& options, const std::string& program);
+  // the agent: the kernel kills a worker when the thread that started it ends. `user`: at whose cost descriptors of the worker are closed.
+  [[nodiscard]] static Result<WorkerProcess> start(const PluginOptions& options, const std::string& program,
+                                                   std::shared_ptr<ReceivedFds::User> user = nullptr);
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
   ~WorkerProcess();  // kills it, and waits for it

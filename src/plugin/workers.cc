@@ -287,6 +287,7 @@ void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, 
   if (plugin.functions.empty() || !plugin.failure.empty())
     log(LogLevel::info, "plug-in '{}': {} has {}", plugin.options.name, plugin.options.path, names_of(ready.functions));
   plugin.functions = std::move(ready.functions);
+  plugin.confinement = std::move(ready.confinement);
   plugin.failure.clear();
   worker.state = Worker::State::idle;
   worker.deadline_ns = never;
@@ -498,6 +499,7 @@ std::vector<PluginStatus> Workers::status() const {
     status.path = plugin.options.path;
     status.failure = plugin.failure;
     status.functions = plugin.functions;
+    status.confinement = plugin.confinement;
     status.workers_max = plugin.options.workers;
     for (const Worker& worker : plugin.workers) {
       if (worker.state != Worker::State::none) ++status.workers;

@@ -78,6 +78,7 @@ struct PluginCounters {
 struct PluginStatus {
   std::string name, path, failure;  // the last: why it cannot be used, empty if it can
   std::vector<FunctionInfo> functions;
+  Confinement confinement{};  // of the worker that was ready last
   unsigned workers_max = 0, workers = 0, running = 0;
   std::uint64_t waiting = 0, waiting_max = 0;
   PluginCounters counters;
@@ -136,6 +137,7 @@ class Workers {
     std::vector<Worker> workers;
     std::deque<Taken> waiting;
     std::vector<FunctionInfo> functions;  // empty: not known yet
+    Confinement confinement;
     std::string failure;                  // of the last start
     unsigned failures = 0;                // one after the other, with no call between that ended
     TimeNs not_before = 0;

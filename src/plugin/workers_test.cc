@@ -538,7 +538,7 @@ TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
   Play play({some_options()});
   const CallNumber call = *play.call();
   play.event(1, Ready{7, "", {}});
-  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 3"));
+  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 4"));
 }
 
 TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {

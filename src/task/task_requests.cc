@@ -16,6 +16,12 @@ using mover::ReplyEffect;
 using mover::Service;
 using wire::EntryKind;
 
+namespace {
+
+constexpr std::size_t waits_of_task_max = 64;  // a program asks once for each task, a hostile one as often as it likes
+
+}  // namespace
+
 void TaskService::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   if (Status served = serve(channel, request, now, effects); !served)
     effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
@@ -124,8 +130,14 @@ Status TaskService::wait(ChannelNumber channel, const channel::Entry& request, E
   wire::TaskWait asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   Task* const task = find_ticket(channel, asked.ticket);
-  if (task != nullptr && !task->pulled) task->who_waits.push_back(request.ticket);
-  else effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+  if (task == nullptr || task->pulled) {
+    effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+    return {};
+  }
+  if (task->who_waits.size() >= waits_of_task_max)
+    return fail(Error::too_large, "{} requests wait for the inputs of {}; at most {} may: ask once for each task", task->who_waits.size(),
+                task->name(), waits_of_task_max);
+  task->who_waits.push_back(request.ticket);
   return {};
 }
 

@@ -478,6 +478,19 @@ TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasE
   EXPECT_EQ(take<mover::ReplyEffect>()->ticket, again);
 }
 
+TEST_F(TaskServiceTest, WaitsForOneTasksInputsAreBounded) {
+  const std::uint64_t first = post(EntryKind::task_run, task(open()));
+  for (int i = 0; i < 64; ++i) {
+    post(EntryKind::task_wait, wire::TaskWait{first});
+    ASSERT_FALSE(failed()) << i;
+  }
+  const std::uint64_t last = post(EntryKind::task_wait, wire::TaskWait{first});
+  const auto refused = failed();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->ticket, last);
+  EXPECT_EQ(refused->failure.code, Error::too_large);
+}
+
 TEST_F(TaskServiceTest, ALongChainOfTasksFailsWithItsFirst) {
   constexpr int many = 1000;
   const std::uint64_t session = open();

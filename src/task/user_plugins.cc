@@ -41,6 +41,7 @@ Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> grou
   made->workers = options_.workers;
   made->memory_bytes = options_.memory_bytes;
   made->deadline_ns = options_.deadline_ns;
+  made->sandbox = options_.sandbox;
   all_.emplace(key, made);
   return made;
 }

@@ -23,6 +23,7 @@ struct UserPluginOptions {
   unsigned workers = 2;            // the next three are of each
   std::uint64_t memory_bytes = 1 << 30;
   TimeNs deadline_ns = 60 * second_ns;
+  plugin::Sandbox sandbox = plugin::Sandbox::on;
 };
 
 class UserPlugins {

@@ -1,11 +1,14 @@
 // A plug-in that does everything a function should not do, for plugin_processes_test.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -124,6 +127,35 @@ int32_t rights(ofp_context* context) {
   return say(context, text);
 }
 
+std::string refusal(long result) { return result < 0 ? std::strerror(errno) : "done"; }
+
+// System calls that no function needs, one a line with what came of it.
+int32_t tries_calls(ofp_context* context) {
+  char byte = 0;
+  iovec piece{&byte, 1};
+  char* const nothing[] = {nullptr};
+  std::string text;
+  text += "socket: " + refusal(socket(AF_INET, SOCK_STREAM, 0)) + "\n";
+  text += "local socket: " + refusal(socket(AF_UNIX, SOCK_STREAM, 0)) + "\n";
+  text += "execve: " + refusal(execve("/nonexistent", nothing, nothing)) + "\n";
+  text += "ptrace: " + refusal(syscall(SYS_ptrace, 0L, 0L, 0L, 0L)) + "\n";
+  text += "readv of others: " + refusal(process_vm_readv(getppid(), &piece, 1, &piece, 1, 0)) + "\n";
+  text += "writev to others: " + refusal(process_vm_writev(getppid(), &piece, 1, &piece, 1, 0)) + "\n";
+  text += "signal: " + refusal(kill(getppid(), 0)) + "\n";
+  text += "namespace: " + refusal(unshare(CLONE_NEWUSER)) + "\n";
+  text += "clone into one: " + refusal(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0L, 0L, 0L, 0L)) + "\n";
+  text += "mount: " + refusal(mount("none", "/nonexistent", "tmpfs", 0, nullptr)) + "\n";
+  text += "bpf: " + refusal(syscall(SYS_bpf, 0L, nullptr, 0L)) + "\n";
+  text += "keyctl: " + refusal(syscall(SYS_keyctl, 0L, 0L, 0L, 0L, 0L)) + "\n";
+  text += "perf: " + refusal(syscall(SYS_perf_event_open, nullptr, 0L, -1L, -1L, 0L)) + "\n";
+  text += "io_uring: " + refusal(syscall(SYS_io_uring_setup, 1L, nullptr)) + "\n";
+#ifdef __x86_64__
+  text += "x32: " + refusal(syscall(0x4000'0000L | SYS_getpid)) + "\n";
+#endif
+  text += "itself: " + refusal(kill(getpid(), 0)) + "\n";
+  return say(context, text);
+}
+
 // ---- what only a program does that means ill
 
 void send_bytes(const std::vector<std::byte>& bytes, const std::vector<int>& fds) {
@@ -211,6 +243,7 @@ const ofp_function functions[] = {
     {"shrinks", shrinks, nullptr},
     {"counts_calls", counts_calls, nullptr},
     {"rights", rights, nullptr},
+    {"tries_calls", tries_calls, nullptr},
     {"answers_unsealed", answers_unsealed, nullptr},
     {"answers_short", answers_short, nullptr},
     {"answers_without", answers_without, nullptr},

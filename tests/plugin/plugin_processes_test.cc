@@ -11,11 +11,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "link/emulated.h"
 #include "plugin/output_memory.h"
+#include "plugin/worker_process.h"
 
 namespace offpath::agent {
 namespace {
@@ -296,6 +299,26 @@ TEST_F(PluginProcessesTest, AWorkerHasGivenUpWhatItDoesNotNeed) {
   EXPECT_THAT(text, HasSubstr("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n"));
 }
 
+TEST_F(PluginProcessesTest, ACallThatNoFunctionNeedsIsRefusedAndTheWorkerGoesOn) {
+  if (sanitized) GTEST_SKIP() << "sanitizers need some of them";
+  const auto tried = [this](plugin::Sandbox sandbox) {
+    PluginOptions options = hostile();
+    options.sandbox = sandbox;
+    if (processes_) loop_->remove(*processes_);
+    processes_.reset();
+    with(options);
+    const Outcome outcome = run(of("tries_calls"));
+    EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+    return outcome ? text_in(outcome->at(0)) : std::string();
+  };
+  EXPECT_THAT(tried(plugin::Sandbox::off), HasSubstr("local socket: done\n"));  // so it is the list that refuses
+  const std::string text = tried(plugin::Sandbox::on);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_THAT(line, testing::EndsWith(line.starts_with("itself") ? ": done" : ": Function not implemented")) << text;
+  expect_served();
+}
+
 TEST_F(PluginProcessesTest, AUserOfItsOwnAndALowerPriority) {
   if (!plugin::may_change_user()) GTEST_SKIP() << "needs CAP_SETUID, CAP_SETGID and CAP_KILL";
   PluginOptions options = hostile();
@@ -313,6 +336,31 @@ TEST_F(PluginProcessesTest, AUserOfItsOwnAndALowerPriority) {
   call.deadline_ns = monotonic_ns() + 20 * millisecond_ns;
   EXPECT_THAT(error_of(std::move(call)), HasSubstr("timeout"));  // and it can be killed
   expect_served();
+}
+
+// The agent's loop stands still between clone and exec, and its user may stop whatever has that user: so what is executed is the
+// agent's still, with the rights to become that user and no others.
+TEST_F(PluginProcessesTest, NobodyCanStopAWorkerBeforeItsProgramIsExecuted) {
+  if (!plugin::may_change_user()) GTEST_SKIP() << "needs CAP_SETUID, CAP_SETGID and CAP_KILL";
+  char folder[] = "/tmp/offpath-launch-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  ASSERT_EQ(chmod(folder, 0755), 0);
+  const std::string program = fmt::format("{}/program", folder), seen = fmt::format("{}/seen", folder);
+  {
+    std::ofstream(program) << "#!/bin/sh\ngrep -E '^(Uid|CapPrm|CapEff):' /proc/self/status >" << seen << ".part && mv " << seen << ".part " << seen << "\n";
+    ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+    ASSERT_EQ(chmod(folder, 0777), 0);
+  }
+  PluginOptions options = hostile();
+  options.user = options.group = 65534;
+  auto worker = plugin::WorkerProcess::start(options, program);
+  ASSERT_TRUE(worker) << worker.error().message;
+  ASSERT_TRUE(until([&] { return std::filesystem::exists(seen); }));
+  std::stringstream text;
+  text << std::ifstream(seen).rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr(fmt::format("Uid:\t{0}\t{0}\t{0}\t{0}\n", geteuid())));
+  EXPECT_THAT(text.str(), HasSubstr("CapPrm:\t00000000000000c0\nCapEff:\t00000000000000c0\n"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(PluginProcessesTest, WhatAFunctionHasStartedEndsWithItsWorker) {
