@@ -51,9 +51,11 @@ bool comes_before(std::string_view a, std::string_view b) {
 ExchangeService::One::One(ExchangeSettings given)
     : settings(std::move(given)), tag(tag_of(settings.options.name)), fields(fields_of(settings.options.schema.get())) {}
 
-ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)())
+ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)(), TimeNs (*suspended)())
     : nonce_(nonce),
       clock_(clock),
+      suspended_(suspended),
+      suspended_before_(suspended != nullptr ? suspended() : 0),
       reader_(
           [this](std::uint64_t tag) -> std::uint64_t {
             const auto at = std::ranges::find(exchanges_, tag, [](const auto& each) { return each->tag; });
@@ -127,6 +129,7 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
 // ---- requests
 
 void ExchangeService::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now, ServiceEffects& effects) {
+  notice_suspend();
   if (static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::peer_exchange) {
     reader_.on_request(channel, request, is_member, next_++, effects);
     return take_arrived(now, effects);
@@ -170,7 +173,18 @@ void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, ServiceEf
 
 // ---- rounds
 
+// Before anything is decided by a time that may have stood still.
+void ExchangeService::notice_suspend() {
+  if (suspended_ == nullptr || exchanges_.empty()) return;
+  const TimeNs all = suspended_();
+  if (all <= suspended_before_) return;
+  const TimeNs slept = all - std::exchange(suspended_before_, all);
+  for (auto& one : exchanges_)
+    if (one->exchange && one->exchange->grants() != nullptr) one->exchange->grants()->on_suspended(slept);
+}
+
 void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
+  notice_suspend();
   for (auto& one : exchanges_) {
     if (one->exchange && one->exchange->next_deadline() <= now) {
       ExchangeEffects effects;
@@ -236,6 +250,7 @@ void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
 // ---- completions
 
 void ExchangeService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects) {
+  notice_suspend();
   if (reader_.on_transfer(token, status, effects)) return take_arrived(now, effects);
   const auto node = transfers_.extract(token);
   if (!node) return;

@@ -67,7 +67,8 @@ class ExchangeService {
   static constexpr std::size_t shown_grants_max = 256;
 
   // `clock` is read to tell what exchanging costs; null: it costs nothing, as in a simulation.
-  ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr);
+  // `suspended`: how long the machine has slept in all, while `now` stood still; null: it never does.
+  ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr, TimeNs (*suspended)() = nullptr);
   ~ExchangeService();
 
   void set_self(std::string name, uid_t owner);
@@ -145,6 +146,7 @@ class ExchangeService {
     std::shared_ptr<std::vector<std::byte>> bytes{};
   };
 
+  void notice_suspend();
   [[nodiscard]] Status serve(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
   [[nodiscard]] Status open(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
   [[nodiscard]] Status describe(std::uint64_t channel, const channel::Entry& request, ServiceEffects& effects);
@@ -175,6 +177,8 @@ class ExchangeService {
 
   std::uint64_t nonce_;
   TimeNs (*clock_)();
+  TimeNs (*suspended_)();
+  TimeNs suspended_before_;  // of that, what the grants know of
   std::string self_;
   uid_t owner_ = 0;
   std::vector<std::unique_ptr<One>> exchanges_;

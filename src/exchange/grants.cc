@@ -173,6 +173,12 @@ void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Gran
   held_nonce_ = leader_nonce;
 }
 
+void Grants::on_suspended(TimeNs slept) noexcept {
+  held_.until -= slept;
+  for (TimeNs& at : stamp_at_) at -= slept;
+  for (TimeNs& at : beat_at_) at -= slept;
+}
+
 Grants::Held Grants::held(TimeNs now) const noexcept {
   Held held = held_;
   if (now >= held.until) held.amount = 0;

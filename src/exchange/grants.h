@@ -46,6 +46,10 @@ class Grants {
   void on_round(bool would_lead, TimeNs now);
   [[nodiscard]] Ballot ballot() const noexcept;
 
+  // The machine was suspended for so long, in which its clock (`now`) stood still and the others' went on. What this member holds, and
+  // what stands behind it, is over as much earlier; what it has promised and given out itself is counted as before, which is longer.
+  void on_suspended(TimeNs slept) noexcept;
+
   // ---- what arrives
   void on_ballot(const Ballot& ballot, TimeNs now);
   void on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now);

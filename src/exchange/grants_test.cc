@@ -52,6 +52,30 @@ struct Members {
 
 const std::vector<MemberIndex> everybody{0, 1, 2, 3, 4};
 
+// CLOCK_MONOTONIC stands still while a machine is suspended, and the others' goes on.
+TEST(Grants, EndForAMemberAndALeaderThatWereSuspended) {
+  Members members(5);
+  members.now += 101 * ms;
+  members.wish(0, 10);
+  for (int i = 0; i < 2; ++i) members.round(0, everybody);
+  ASSERT_EQ(members.held(1), 10u);
+  ASSERT_TRUE(members.all[0]->may_grant(members.now));
+  members.all[1]->on_suspended(20 * ms);
+  EXPECT_EQ(members.held(1), 10u) << "it has time left";
+  members.all[1]->on_suspended(40 * ms);
+  EXPECT_EQ(members.held(1), 0u) << "50 ms were granted, 60 are over";
+  EXPECT_EQ(members.held(2), 10u);
+  members.deliver(0, 1);
+  EXPECT_EQ(members.held(1), 0u) << "what comes late counts from when it was asked for, which is longer ago now";
+  members.all[0]->on_suspended(101 * ms);
+  EXPECT_FALSE(members.all[0]->may_grant(members.now)) << "others may have another leader by now";
+  EXPECT_EQ(members.all[0]->held(members.now).amount, 0u);
+  members.now += ms;
+  members.round(0, everybody);
+  members.round(0, everybody);
+  EXPECT_EQ(members.held(1), 10u) << "and it goes on";
+}
+
 TEST(Grants, NobodyVotesBeforeItsPromisesOfAnEarlierLifeAreOver) {
   Members members(5);
   members.wish(0, 10);

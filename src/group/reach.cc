@@ -14,6 +14,8 @@ using channel::Reply;
 
 namespace {
 
+constexpr std::size_t retiring_max = 4096;  // of one member; far fewer than it takes (CardAgentLink)
+
 // A failure that is about a member says so first.
 Failure naming(const std::string& who, const Failure& why) {
   return {why.code, why.message.find(who) == std::string::npos ? fmt::format("{}: {}", who, why.message) : why.message};
@@ -148,7 +150,7 @@ bool Reach::poll(TimeNs now) {
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = *at->second;
     did |= work(peer, now);
-    attention_ |= !peer.queued.empty() || !peer.asked.empty() || peer.readable;
+    attention_ |= !peer.queued.empty() || !peer.asked.empty() || !peer.retiring.empty() || peer.readable;
     at = peers_.upper_bound(peer.address);
   }
   return did;
@@ -165,7 +167,7 @@ bool Reach::work(Peer& peer, TimeNs now) {
       return true;
     }
     if (!peer.asked.empty()) did |= take_answers(peer, now);
-    if (!peer.retiring.empty()) withdraw(peer);
+    if (!peer.retiring.empty()) did |= withdraw(peer);
     if (!peer.queued.empty()) did |= ask_queued(peer, now);
   } else if (!peer.queued.empty() && !peer.connecting && now >= peer.retry_at) {
     connect(peer, now);
@@ -183,7 +185,7 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
   }
   const MutableBytes outbox = peer.end->segment(peer.outbox);
   for (auto& [asked, reply] : taken) {
-    if (asked.range.region != 0) peer.retiring.push_back(asked.range);
+    if (asked.range.region != 0) peer.retiring.push_back({asked.range, asked.request.owner});
     auto outcome = outcome_of(std::move(reply));
     if (!outcome) outcome = tl::unexpected(naming(text_of(peer), outcome.error()));
     // Nobody writes there any more, and nothing else was asked with this room: that waits for the next round.
@@ -193,11 +195,15 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
   return !taken.empty();
 }
 
-void Reach::withdraw(Peer& peer) {
-  while (!peer.retiring.empty() && peer.end->has_room(0)) {
-    (void)peer.end->retire(peer.retiring.front(), 0);  // fails only with the channel
-    peer.retiring.pop_front();
-  }
+// True if something is gone.
+bool Reach::withdraw(Peer& peer) {
+  return std::erase_if(peer.retiring, [&](Retiring& each) {
+    if (!each.told && peer.end->has_room(0)) {
+      (void)peer.end->withdraw(each.range);  // fails only with the channel
+      each.told = true;
+    }
+    return each.told && peer.end->is_withdrawn(each.range);
+  }) != 0;
 }
 
 // Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of posting,
@@ -220,6 +226,7 @@ std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t le
 // How the member is to reach an object that is not copied.
 Status Reach::name_object(Peer& peer, const Request& request, Named& named, HostEnd::RangeName& range) {
   if (!peer.end->traits().staged) {
+    if (peer.retiring.size() >= retiring_max) return fail(Error::would_block, "{} ranges wait to be withdrawn", peer.retiring.size());
     OFP_ASSIGN(range, peer.end->announce(request.object.data(), request.object.size()));
     named.bytes = {.region = range.region, .generation = range.generation, .offset = 0, .length = request.object.size()};
     return {};
@@ -256,7 +263,7 @@ Status Reach::ask(Peer& peer, Request& request) {
   if (request.compose) request.compose(named, payload);
   auto ticket = peer.end->ask(request.kind, payload);
   if (!ticket) {
-    if (range.region != 0) peer.retiring.push_back(range);
+    if (range.region != 0) peer.retiring.push_back({range, request.owner});
     return tl::unexpected(std::move(ticket).error());
   }
   ++counters_.asked;
@@ -309,8 +316,10 @@ bool Reach::fall_asleep(TimeNs) {
   for (auto& [address, peer] : peers_) {
     if (!peer->end) continue;  // next_deadline tells when to try again; a job's end wakes the loop
     // What is queued and not fresh waits for room, and room comes with an answer.
-    if (!peer->watched || peer->readable || peer->fresh || !peer->retiring.empty()) return false;
-    if (!peer->queued.empty() && peer->asked.empty()) return false;
+    if (!peer->watched || peer->readable || peer->fresh) return false;
+    // What the member was told of it confirms by an event.
+    if (std::ranges::any_of(peer->retiring, [](const Retiring& each) { return !each.told; })) return false;
+    if (!peer->queued.empty() && peer->asked.empty() && peer->retiring.empty()) return false;
     if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
   }
   return true;

@@ -111,6 +111,13 @@ class Reach {
     std::uint64_t inbox_at;
     channel::HostEnd::RangeName range;  // of its object; 0: none
   };
+  // An object that the member was let read. It stays until the member has confirmed that it does not any more, or the channel has
+  // ended; nobody waits for that.
+  struct Retiring {
+    channel::HostEnd::RangeName range;
+    std::shared_ptr<const void> owner;
+    bool told = false;  // there was room to say so
+  };
   struct Peer {
     std::string name, address;
     std::uint64_t number = 0;  // of the attempt, so that a late result of an earlier one is known
@@ -120,7 +127,7 @@ class Reach {
     wire::RegionId outbox = 0;
     std::list<Request> queued;
     std::list<Asked> asked;
-    std::list<channel::HostEnd::RangeName> retiring;  // to be withdrawn when there is room to say so
+    std::list<Retiring> retiring;
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
   };
@@ -140,7 +147,7 @@ class Reach {
   [[nodiscard]] static std::optional<std::uint64_t> find_room(const Peer& peer, std::uint64_t length);
   bool end_late(Peer& peer, TimeNs now);
   [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named, channel::HostEnd::RangeName& range);
-  void withdraw(Peer& peer);
+  bool withdraw(Peer& peer);
   void finish(Request request, Result<Answer> answer, TimeNs now);
   [[nodiscard]] static std::string text_of(const Peer& peer);
 
