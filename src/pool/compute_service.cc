@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "frame/parse.h"
@@ -65,6 +66,7 @@ struct ComputeService::Work {
   ComputationPtr what;
   std::optional<std::size_t> trigger;  // instead of one who asked
   std::optional<Trigger::Object> object;
+  std::vector<QuerySource> inputs;  // while a job copies some of them
   std::shared_ptr<Copies> copies;
   std::size_t storing = 0;
   std::optional<Failure> failure;
@@ -98,9 +100,11 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
   if (counters_.waiting > limits_.waiting_max)
     return fail_work(begun, {Error::too_large, fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)}, now, effects);
   // Before the function runs for nothing.
-  if (begun.what->stores && !begun.get.of_member)
-    if (auto may = pools_.admit(begun.get.pool, begun.get.user, effects); !may)
-      return fail_work(begun, std::move(may).error(), now, effects);
+  if (begun.what->stores && !begun.get.of_member) {
+    const auto pool = pools_.admit(begun.get.pool, begun.get.user, effects);
+    if (!pool) return fail_work(begun, pool.error(), now, effects);
+    pools_.leave(*pool);
+  }
   try_inputs(begun, now, effects);
 }
 
@@ -116,6 +120,8 @@ void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
 void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   if (work.state == Work::State::waiting) --counters_.waiting;
   if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; })) return read_inputs(work, std::move(inputs), effects);
+  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->updatable; }))
+    return copy_inputs(work, std::move(inputs), effects);
   work.state = Work::State::calling;
   ++counters_.calls;
   ++counters_.calling;
@@ -150,6 +156,39 @@ void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Ef
                      call(*waiting, std::move(inputs), then);
                    },
                    effects);
+}
+
+// Those that their user may update while the function runs: it is given copies, which stay the same.
+void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
+  work.state = Work::State::reading;
+  std::vector<std::pair<FramePtr, FramePtr>> copies;  // from, to
+  std::uint64_t bytes = 0;
+  for (QuerySource& each : inputs) {
+    if (!each.frame->updatable) continue;
+    bytes += each.frame->bytes;
+    if (!room_(bytes))
+      return fail_call(work, {Error::no_memory, fmt::format("there is no room for copies of {} bytes of inputs, which may be "
+                                                            "updated in place", bytes)},
+                       pools_.now(), effects);
+    auto buffer = cache_->take(each.frame->bytes, work.get.user);
+    if (!buffer) return fail_call(work, std::move(buffer).error(), pools_.now(), effects);
+    auto copy = std::make_shared<mover::Frame>();
+    copy->buffer = std::move(*buffer);
+    copy->bytes = each.frame->bytes;
+    copy->rows = each.frame->rows;
+    copies.emplace_back(std::exchange(each.frame, copy), copy);
+  }
+  auto copy_all = [copies = std::move(copies)]() -> Status {
+    for (const auto& [from, to] : copies)
+      if (from->bytes > 0) std::memcpy(to->buffer.data(), from->buffer.data(), from->bytes);
+    return {};
+  };
+  if (bytes <= limits_.copied_bytes_max) {
+    (void)copy_all();
+    return call(work, std::move(inputs), effects);
+  }
+  work.inputs = std::move(inputs);
+  effects.push_back(mover::JobEffect{work.token(), std::move(copy_all)});
 }
 
 void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) {
@@ -216,6 +255,7 @@ Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& ou
 void ComputeService::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   Work* const work = find(token);
   if (work == nullptr) return;
+  if (work->state == Work::State::reading) return call(*work, std::exchange(work->inputs, {}), effects);
   if (status) return give(*work, now, effects);
   fail_call(*work, {status.error().code, fmt::format("{}: {}", name_of(*work->what), status.error().message)}, now, effects);
 }
@@ -241,6 +281,7 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
     if (!stored) work.failure = stored.error();
     if (!stored || *stored == mover::Stored::now) --work.storing;
   }
+  pools_.leave(*pool);
   on_stored(work.token(), {}, now, effects);
 }
 

@@ -66,6 +66,7 @@ class ComputeService final : public Computes {
   void try_inputs(Work& work, TimeNs now, mover::Effects& effects);
   void call(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
   void read_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
+  void copy_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
   [[nodiscard]] Status check_outputs(const Work& work, const plugin::Outputs& outputs);
   void give(Work& work, TimeNs now, mover::Effects& effects);
   void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);

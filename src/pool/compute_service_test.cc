@@ -38,10 +38,12 @@ class ComputeServiceTest : public ::testing::Test {
     made.triggers = {trigger};
     return made;
   }
-  void put(const std::string& row, const std::string& column, const std::string& bytes, const std::string& pool = "local:/p") {
+  void put(const std::string& row, const std::string& column, const std::string& bytes, const std::string& pool = "local:/p",
+           bool updatable = false) {
     auto frame = std::make_shared<mover::Frame>();
     frame->buffer = *cache_->take(bytes.size(), 1000);
     frame->bytes = bytes.size();
+    frame->updatable = updatable;
     std::memcpy(frame->buffer.data(), bytes.data(), bytes.size());
     ASSERT_TRUE(pools_.admit(pool, 1000, effects_));
     ASSERT_TRUE(pools_.put({pool, row, column, 1000, 0, false}, std::move(frame), 0, now_, effects_));
@@ -147,6 +149,43 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   push(asker);
   EXPECT_NE(only<mover::PushEffect>(), nullptr);
   EXPECT_EQ(service_.counters().calls, 1u);
+}
+
+TEST_F(ComputeServiceTest, InputsThatMayBeUpdatedMeanwhileAreCopiedFirst) {
+  const std::string large(300 << 10, 'l');
+  put("r", "fixed", "abc");
+  put("r", "small", "defg", "local:/p", true);
+  const auto small = *pools_.find("local:/p", "r", "small", 1000);
+  ask(request("r", ""));
+  auto made = call();
+  ASSERT_NE(made, nullptr);
+  ASSERT_EQ(made->inputs.size(), 2u);
+  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "fixed", 1000))->buffer.fd());
+  small->buffer.data()[0] = std::byte{'X'};  // an update
+  EXPECT_EQ(text_of(made->inputs[1].data), "defg");
+  EXPECT_NE(made->inputs[1].fd, small->buffer.fd());
+  answer_with();
+  EXPECT_EQ(done(), 0u);
+  // Much is copied by a job.
+  put("large", "c", large, "local:/p", true);
+  ask(request("large"));
+  auto* const job = only<mover::JobEffect>();
+  ASSERT_NE(job, nullptr);
+  const auto run = std::move(job->run);
+  const std::uint64_t token = job->token;
+  effects_.clear();
+  ASSERT_TRUE(run());
+  service_.on_job(token, {}, now_, effects_);
+  made = call();
+  ASSERT_NE(made, nullptr);
+  (*pools_.find("local:/p", "large", "c", 1000))->buffer.data()[0] = std::byte{'X'};
+  EXPECT_EQ(text_of(made->inputs.at(0).data), large);
+  answer_with();
+  EXPECT_EQ(done(), 0u);
+  room_ = false;
+  ask(request("large"));
+  EXPECT_NE(failure().find("no room for copies of 307200 bytes of inputs"), std::string::npos);
+  EXPECT_EQ(code_, Error::no_memory);
 }
 
 TEST_F(ComputeServiceTest, ItWaitsForObjectsUntilItsTimeIsOver) {

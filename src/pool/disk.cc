@@ -10,6 +10,7 @@ namespace offpath::pool {
 namespace {
 
 constexpr TimeNs rest_ns = second_ns;
+constexpr int tries_again = 2;  // of what failed
 constexpr std::size_t changes_max = 1024;  // of one job
 constexpr std::size_t held_max = 1024;     // looked through when there are more
 
@@ -25,9 +26,18 @@ class OnDisk final : public mover::Unread {
       : store_(std::move(store)), buffers_(std::move(buffers)), record_(std::move(record)) {}
 
   Result<FramePtr> read() const override {
+    auto frame = load();
+    if (!frame && frame.error().code == Error::protocol) frame.error().code = Error::io;
+    return frame;
+  }
+  // Error::protocol: it is lost. What failed once is tried again at once, for those who cannot wait.
+  [[nodiscard]] Result<FramePtr> load() const {
     auto frame = std::make_shared<mover::Frame>();
     OFP_ASSIGN(frame->buffer, buffers_->take(record_->bytes, record_->user));
-    OFP_TRY(store_->read(*record_, frame->buffer.bytes()));
+    Status read = store_->read(*record_, frame->buffer.bytes());
+    for (int again = 0; again < tries_again && !read && read.error().code == Error::io; ++again)
+      read = store_->read(*record_, frame->buffer.bytes());
+    OFP_TRY(read);
     frame->bytes = record_->bytes;
     frame->rows = record_->rows;
     frame->arrow = record_->arrow;
@@ -88,7 +98,7 @@ void Disk::read(const FramePtr& unread, Read done, Effects& effects) {
   reading_files_.emplace(record->number, token);
   ++counters_.reading;
   effects.push_back(mover::JobEffect{token, [unread, outcome]() -> Status {
-                                       OFP_ASSIGN(*outcome, unread->unread->read());
+                                       OFP_ASSIGN(*outcome, static_cast<const OnDisk&>(*unread->unread).load());
                                        return {};
                                      }});
 }
@@ -100,9 +110,12 @@ void Disk::remove(RecordPtr record) {
 }
 
 void Disk::make(ObjectStore& store, const std::vector<Change>& changes) {
-  for (const Change& change : changes)
-    if (const Status done = change.removes ? store.remove(*change.record) : store.show(*change.record); !done)
-      log(LogLevel::warning, "{}", done.error().message);
+  for (const Change& change : changes) {
+    const auto change_once = [&] { return change.removes ? store.remove(*change.record) : store.show(*change.record); };
+    Status done = change_once();
+    for (int again = 0; again < tries_again && !done; ++again) done = change_once();
+    if (!done) log(LogLevel::warning, "{}", done.error().message);
+  }
 }
 
 void Disk::work(Effects& effects) {
@@ -155,7 +168,7 @@ void Disk::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
     counters_.read_bytes += (*node.mapped().outcome)->bytes;
     if (held_.size() >= held_max) std::erase_if(held_, [](const auto& each) { return each.second.expired(); });
     held_.insert_or_assign(node.mapped().file, *node.mapped().outcome);
-  } else if (status.error().code == Error::io) {
+  } else if (status.error().code == Error::protocol) {
     ++counters_.corrupt;
   }
   for (const Read& done : node.mapped().done)
@@ -165,10 +178,10 @@ void Disk::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
 Result<std::vector<RecordPtr>> Disk::scan() {
   OFP_ASSIGN(std::vector<RecordPtr> all, store_->scan());
   for (const RecordPtr& record : all) {
-    next_file_ = std::max(next_file_, record->number + 1);
     ++counters_.objects;
     counters_.bytes += record->bytes;
   }
+  next_file_ = std::max(next_file_, store_->largest_number() + 1);
   counters_.recovered = all.size();
   return all;
 }

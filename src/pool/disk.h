@@ -38,7 +38,7 @@ class Disk {
   [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
   // Of the record, its number and whose and where it is; the rest is the frame's.
   void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
-  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it.
+  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it. Error::protocol: it is lost here.
   void read(const FramePtr& unread, Read done, Effects& effects);
   [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
   [[nodiscard]] static RecordPtr record_of(const mover::Frame& unread) noexcept;

@@ -107,7 +107,8 @@ Result<Command> command_of(const fl::FlightDescriptor& descriptor) {
 // An answer's frames as batches, each asked for when the one before has been read.
 class AnswerReader final : public arrow::RecordBatchReader {
  public:
-  AnswerReader(std::unique_ptr<FlightCall> call, std::shared_ptr<std::atomic<int>> running) : call_(std::move(call)), running_(std::move(running)) {}
+  AnswerReader(std::unique_ptr<FlightCall> call, std::shared_ptr<std::atomic<int>> running, arrow::MemoryPool& memory)
+      : memory_(memory), call_(std::move(call)), running_(std::move(running)) {}
   ~AnswerReader() override { --*running_; }
 
   Status begin() { return fill(); }  // there is a frame at least: it brings the schema
@@ -128,13 +129,14 @@ class AnswerReader final : public arrow::RecordBatchReader {
       OFP_ASSIGN(FramePtr frame, call_->next());
       finished_ = frame == nullptr;
       if (finished_) break;
-      OFP_ASSIGN(const auto imported, import_frame({std::move(frame), "answer", ""}));
+      OFP_ASSIGN(const auto imported, import_frame({std::move(frame), "answer", ""}, memory_));
       schema_ = imported.first;
       batches_.insert(batches_.end(), imported.second.begin(), imported.second.end());
     }
     return {};
   }
 
+  arrow::MemoryPool& memory_;  // of the service
   std::unique_ptr<FlightCall> call_;
   std::shared_ptr<std::atomic<int>> running_;
   std::shared_ptr<arrow::Schema> schema_;
@@ -196,8 +198,8 @@ class Service final : public fl::FlightServerBase {
       batches.push_back(std::move(chunk.data));
     }
     ARROW_ASSIGN_OR_RAISE(const auto table, arrow::Table::FromRecordBatches(schema, batches));
-    ARROW_ASSIGN_OR_RAISE(const auto batch, table->CombineChunksToBatch());
-    OFP_FLIGHT_ASSIGN(FramePtr frame, write_frame(*batch, *cache_, options_.user));
+    ARROW_ASSIGN_OR_RAISE(const auto batch, table->CombineChunksToBatch(&memory_));
+    OFP_FLIGHT_ASSIGN(FramePtr frame, write_frame(*batch, *cache_, options_.user, memory_));
     OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
     const Status put = call->put(path[0], path[1], path.size() > 2 ? path[2] : "", std::move(frame));
     return put ? arrow::Status::OK() : status_of(put.error());
@@ -217,7 +219,7 @@ class Service final : public fl::FlightServerBase {
     } else if (action.type == "query") {
       ARROW_ASSIGN_OR_RAISE(const auto reader, answer(context, command));
       ARROW_ASSIGN_OR_RAISE(const auto table, reader->ToTable());
-      ARROW_ASSIGN_OR_RAISE(const auto batch, table->CombineChunksToBatch());
+      ARROW_ASSIGN_OR_RAISE(const auto batch, table->CombineChunksToBatch(&memory_));
       ARROW_ASSIGN_OR_RAISE(const auto frame, framed(*batch));
       made.push_back(fl::Result{frame});
     } else {
@@ -229,7 +231,7 @@ class Service final : public fl::FlightServerBase {
 
  private:
   arrow::Result<std::shared_ptr<arrow::Buffer>> framed(const arrow::RecordBatch& batch) {
-    OFP_FLIGHT_ASSIGN(const FramePtr frame, write_frame(batch, *cache_, options_.user));
+    OFP_FLIGHT_ASSIGN(const FramePtr frame, write_frame(batch, *cache_, options_.user, memory_));
     return arrow::Buffer::FromString(std::string(text_of(Bytes(frame->buffer.data(), frame->bytes))));
   }
 
@@ -254,7 +256,7 @@ class Service final : public fl::FlightServerBase {
       return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, "as many answers as may be are being read; try again");
     }
     FlightCall& asked = *call;
-    auto reader = std::make_shared<AnswerReader>(std::move(call), running_);
+    auto reader = std::make_shared<AnswerReader>(std::move(call), running_, memory_);
     if (const Status begun = asked.query(pool, rows, columns, query); !begun) return status_of(begun.error());
     if (const Status begun = reader->begin(); !begun) return status_of(begun.error());
     return std::static_pointer_cast<arrow::RecordBatchReader>(std::move(reader));
@@ -287,6 +289,7 @@ class Service final : public fl::FlightServerBase {
   }
 
   FlightOptions options_;
+  mover::ArrowMemory memory_{options_.memory_bytes_max, "memory.bytes_max"};
   FlightBackend& backend_;
   std::shared_ptr<mover::BufferCache> cache_;
   std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "channel/offered_file.h"
 #include "pool/glob.h"
 #include "pool/stream_file.h"
 #include "wire/limits.h"
@@ -21,11 +22,14 @@ namespace {
 
 constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
 constexpr std::size_t offers_max = 1024;             // of one channel
+constexpr std::size_t later_writes_max = 64;         // of one user
 constexpr uid_t root = 0;
 
 // Programs may say a pool's options wherever they name it.
 std::string_view name_of(std::string_view pool) { return pool.substr(0, pool.find('?')); }
 std::string without_options(std::string_view pool) { return std::string(name_of(pool)); }
+
+bool says_all(std::string_view glob) noexcept { return glob.empty() || glob == "*"; }
 
 std::uint64_t bytes_of(const FrameTable::Keys& keys) noexcept { return keys.first.size() + keys.second.size(); }
 
@@ -44,6 +48,7 @@ Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user, 
   if (fresh) {
     pool.user = user;
     ++counters_.pools;
+    ++accounts_[user].pools;
   }
   OFP_TRY(may_use(name, pool, user, access));
   return &pool;
@@ -61,6 +66,39 @@ Result<FrameTable::Pool*> FrameTable::existing(std::string_view name, uid_t user
   if (at == pools_.end()) return fail(Error::not_found, "there is no pool \"{}\"", name);
   OFP_TRY(may_use(name, at->second, user, access));
   return &at->second;
+}
+
+Status FrameTable::may_use(const std::string& pool, uid_t user, Access access) const {
+  const auto at = pools_.find(pool);
+  return at == pools_.end() ? Status{} : may_use(pool, at->second, user, access);
+}
+
+std::size_t FrameTable::pools_of(uid_t user) const {
+  const auto account = accounts_.find(user);
+  return account == accounts_.end() ? 0 : account->second.pools;
+}
+
+bool FrameTable::is_empty(const std::string& name) const {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return true;
+  const Pool& pool = at->second;
+  return pool.objects.empty() && pool.steps.empty() && pool.keeping.empty() && pool.writing_bytes == 0;
+}
+
+void FrameTable::forget(const std::string& name) {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return;
+  OFP_ASSERT(is_empty(name));
+  const auto account = accounts_.find(at->second.user);
+  if (--account->second.pools == 0) accounts_.erase(account);
+  --counters_.pools;
+  spilling_.erase(name);
+  pools_.erase(at);
+}
+
+void FrameTable::add_waited_for(std::set<std::string_view>& pools) const {
+  waiting_.add_pools(pools);
+  for (const Write& write : writes_) pools.insert(write.pool);
 }
 
 Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user) {
@@ -132,7 +170,7 @@ Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t b
 }
 
 Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId& id) const {
-  if (pool.options.overwrite) return {};
+  if (pool.options.overwrite || id.moved) return {};
   const auto before = pool.objects.find(KeysView{place.row_key, place.column_key});
   if (before != pool.objects.end() && (before->second.id != id || id == PutId{}))
     return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, brief(place.row_key),
@@ -147,10 +185,11 @@ Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& 
   const KeysView keys{place.row_key, place.column_key};
   auto at = pool->objects.lower_bound(keys);
   if (at != pool->objects.end() && !KeyOrder()(keys, at->first)) {
-    if (id != PutId{} && at->second.id == id) return {};
+    if (id != PutId{} && at->second.id == id && at->second.id.counter >= id.counter) return {};
+    id.learn(at->second.id);
     remove(*pool, at++);
   }
-  add(place.pool, *pool, at, Keys{place.row_key, place.column_key}, Object{std::move(frame), 0, place.keep, true, id}, place, now, effects);
+  add(place.pool, *pool, at, Keys{place.row_key, place.column_key}, Object{std::move(frame), 0, place.keep, true, std::move(id)}, place, now, effects);
   return {};
 }
 
@@ -183,7 +222,7 @@ std::vector<FrameTable::Held> FrameTable::held(const std::string& name) const {
   std::vector<Held> all;
   const auto at = pools_.find(name);
   if (at == pools_.end()) return all;
-  for (const auto& [keys, object] : at->second.objects) all.push_back({keys, object.frame, object.keep, object.hidden});
+  for (const auto& [keys, object] : at->second.objects) all.push_back({keys, object.frame, object.keep, object.hidden, object.id});
   return all;
 }
 
@@ -192,7 +231,20 @@ std::optional<FrameTable::Held> FrameTable::held(const std::string& name, const 
   if (at == pools_.end()) return std::nullopt;
   const auto object = at->second.objects.find(keys);
   if (object == at->second.objects.end()) return std::nullopt;
-  return Held{keys, object->second.frame, object->second.keep, object->second.hidden};
+  return Held{keys, object->second.frame, object->second.keep, object->second.hidden, object->second.id};
+}
+
+const PutId* FrameTable::id_of(const std::string& name, const KeysView& keys) const {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return nullptr;
+  const auto object = at->second.objects.find(keys);
+  return object != at->second.objects.end() ? &object->second.id : nullptr;
+}
+
+void FrameTable::learn(const std::string& name, const KeysView& keys, const PutId& other) {
+  const auto at = pools_.find(name);
+  if (at == pools_.end()) return;
+  if (const auto object = at->second.objects.find(keys); object != at->second.objects.end()) object->second.id.learn(other);
 }
 
 void FrameTable::remove(const std::string& name, const Keys& keys) {
@@ -249,16 +301,31 @@ bool FrameTable::holds_row(const std::string& name, const std::string& row) cons
   return object != at->second.objects.end() && object->first.first == row;
 }
 
-void FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                          TimeNs now, Effects& effects) {
+Status FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                            TimeNs now, Effects& effects) {
   const auto at = pools_.find(name);
-  if (at == pools_.end()) return;
+  if (at == pools_.end()) return {};
   Pool& pool = at->second;
-  Step& step = pool.steps[row_key];
-  step.ranks = std::max(step.ranks, ranks);
-  step.ended.insert(rank);
-  if (step.ended.size() < step.ranks) return;
-  pool.steps.erase(row_key);
+  auto step = pool.steps.find(row_key);
+  const bool begun = step != pool.steps.end(), repeated = begun && step->second.ended.contains(rank);
+  const std::size_t others = begun ? step->second.ended.size() - (repeated ? 1 : 0) : 0;
+  if (others + 1 < std::max(ranks, begun ? step->second.ranks : 0)) {
+    if (repeated) return {};
+    Account& account = accounts_[pool.user];
+    if (account.step_ends >= limits_.user_steps_max)
+      return fail(Error::too_large, "{} ends of steps of user {} wait for other ranks, which is the limit of each user (limits.user_steps_max); drop "
+                  "the rows whose ranks do not come", account.step_ends, pool.user);
+    if (!begun && account.step_key_bytes + row_key.size() > limits_.waiting_key_bytes_max)
+      return fail(Error::too_large, "steps of user {} that wait for ranks have keys of {} bytes, at most {} are allowed; drop the rows whose ranks do "
+                  "not come", pool.user, account.step_key_bytes, limits_.waiting_key_bytes_max);
+    if (!begun) account.step_key_bytes += row_key.size();
+    ++account.step_ends;
+    Step& waiting = begun ? step->second : pool.steps[row_key];
+    waiting.ranks = std::max(waiting.ranks, ranks);
+    waiting.ended.insert(rank);
+    return {};
+  }
+  if (begun) forget_step(pool, step);
   std::uint64_t keep = 0;
   for (auto object = pool.objects.lower_bound(KeysView{row_key, {}}); object != pool.objects.end() && object->first.first == row_key;
        ++object) {
@@ -267,6 +334,14 @@ void FrameTable::end_step(const std::string& name, const std::string& row_key, s
     keep = std::max(keep, object->second.keep);
   }
   keep_newest(pool, keep);
+  return {};
+}
+
+void FrameTable::forget_step(Pool& pool, std::map<std::string, Step>::iterator step) {
+  Account& account = accounts_.at(pool.user);
+  account.step_ends -= step->second.ended.size();
+  account.step_key_bytes -= step->first.size();
+  pool.steps.erase(step);
 }
 
 // ---- channels
@@ -278,11 +353,14 @@ void FrameTable::on_channel_closed(ChannelNumber channel) {
   if (at == channels_.end()) return;
   counters_.leases -= at->second.leases.size();
   channels_.erase(at);
-  counters_.waiting -= std::erase_if(waiting_, [channel](const Get& each) { return each.channel == channel; });
+  counters_.waiting -= waiting_.take_if([channel](const Get& each) { return each.channel == channel; }).size();
   std::erase_if(writes_, [channel](const Write& each) { return each.channel == channel; });
+  std::erase_if(later_writes_, [channel](const LaterWrite& each) { return each.write.channel == channel; });
+  for (const auto& [token, transfer] : transfers_)
+    if (transfer.channel == channel && transfer.written) transfer.written->cancelled = true;
 }
 
-void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects) {
+void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, Effects& effects) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return;
   const auto asked = std::ranges::find_if(
@@ -290,7 +368,7 @@ void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Ef
   if (asked != writes_.end()) {
     const Write write = std::move(*asked);
     writes_.erase(asked);
-    return begin_write(write, at->second, std::move(fd), effects);
+    return begin_write(write, at->second.user, std::move(fd), effects);
   }
   at->second.offers.emplace(number, std::move(fd));
   // What is offered is named next. That many are more than a member names at a time, so the oldest was forgotten.
@@ -301,7 +379,7 @@ Fd FrameTable::take_offer(ChannelNumber channel, std::uint64_t number) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return {};
   const auto node = at->second.offers.extract(number);
-  return node ? std::move(node.mapped()) : Fd{};
+  return node && node.mapped() ? Fd(node.mapped()->release()) : Fd{};
 }
 
 void FrameTable::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -362,7 +440,7 @@ void FrameTable::get(Get get, Effects& effects) {
   }
   if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(get)});
   if (Status may = may_wait(get); !may) return refuse(std::move(may).error());
-  waiting_.push_back(std::move(get));
+  waiting_.add(std::move(get));
   ++counters_.waiting;
 }
 
@@ -371,19 +449,14 @@ Status FrameTable::may_wait(const Get& get) const {
     return fail(Error::too_large, "{} requests are waiting for objects, which is the limit", waiting_.size());
   std::uint64_t bytes = bytes_of(get.keys);
   if (bytes <= wire::short_keys_bytes) return {};
-  for (const Get& each : waiting_) bytes += bytes_of(each.keys);
+  bytes += waiting_.key_bytes();
   if (bytes <= limits_.waiting_key_bytes_max) return {};
   return fail(Error::too_large, "requests that wait for objects would have keys of {} bytes, at most {} are allowed", bytes,
               limits_.waiting_key_bytes_max);
 }
 
 std::vector<FrameTable::Get> FrameTable::take_waiting(const std::function<bool(const Get&)>& chosen) {
-  std::vector<Get> taken;
-  std::erase_if(waiting_, [&](Get& get) {
-    if (!chosen(get)) return false;
-    taken.push_back(std::move(get));
-    return true;
-  });
+  std::vector<Get> taken = waiting_.take_if(chosen);
   counters_.waiting -= taken.size();
   return taken;
 }
@@ -440,21 +513,19 @@ void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePt
                       Effects& effects) {
   const std::uint64_t token = next_token_++;
   const wire::Got got{.how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
-  transfers_.emplace(token, Transfer{channel, ticket, got, nullptr});
+  transfers_.emplace(token, Transfer{channel, ticket, got});
   effects.push_back(mover::PushEffect{channel, mover::token_of(mover::Service::pool, token),
                                       {{region, offset, frame->buffer.data(), frame->bytes}}, frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
-  const auto served = [&](const Get& get) {
-    if (get.keys != keys || get.pool != pool) return false;
+  for (const Get& get : waiting_.take(pool, keys)) {
+    --counters_.waiting;
     if (auto allowed = open(pool, get.user, Access::read); !allowed)
       effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(allowed).error()});
     else
       answer(get, frame, effects);
-    return true;
-  };
-  if (!waiting_.empty()) counters_.waiting -= std::erase_if(waiting_, served);
+  }
 }
 
 void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effects) {
@@ -467,12 +538,10 @@ void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effect
 }
 
 void FrameTable::on_time(TimeNs now, Effects& effects) {
-  const auto late = [&](const Get& get) {
-    if (get.deadline > now) return false;
+  for (const Get& get : waiting_.take_late(now)) {
+    --counters_.waiting;
     effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, {Error::timeout, describe_absence(get)}});
-    return true;
-  };
-  counters_.waiting -= std::erase_if(waiting_, late);
+  }
   expire(now);
   if (disk_) lighten(now, effects);
   std::erase_if(writes_, [&](const Write& write) {
@@ -497,10 +566,9 @@ void FrameTable::expire(TimeNs now) {
 }
 
 TimeNs FrameTable::next_deadline() const noexcept {
-  TimeNs next = expiries_.empty() ? never : expiries_.begin()->first;
-  for (const Get& get : waiting_) next = std::min(next, get.deadline);
+  TimeNs next = std::min(expiries_.empty() ? never : expiries_.begin()->first, waiting_.next_deadline());
   for (const Write& write : writes_) next = std::min(next, write.deadline);
-  for (const WaitingRead& read : reads_waiting_) next = std::min(next, read.until);
+  for (const WaitingRead& read : reads_waiting_) next = std::min(next, read.failures == 0 ? read.until : read.again_at);
   return std::min(next, lighten_at_);
 }
 
@@ -551,6 +619,11 @@ Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, ui
   const bool one_object = one_row && !column_glob.empty() && column_prefix == column_glob;
   if (!one_object) OFP_TRY(check_globs(row_glob, column_glob));
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::write));
+  auto step = pool->steps.lower_bound(std::string(row_prefix));
+  while (!one_object && says_all(column_glob) && step != pool->steps.end() && step->first.starts_with(row_prefix)) {
+    const auto dropped_step = step++;  // it waits for its ranks no more
+    if (glob_matches(row_glob, dropped_step->first)) forget_step(*pool, dropped_step);
+  }
   std::vector<Keys> dropped;
   if (one_object) {
     if (const auto at = pool->objects.find(KeysView{row_glob, column_glob}); at != pool->objects.end()) dropped.push_back(remove(*pool, at));
@@ -592,9 +665,9 @@ void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelN
   if (auto pool = existing(without_options(write.pool), channel.user, Access::read); !pool) return refuse(std::move(pool).error());
   Write asked{number, request.ticket, without_options(write.pool), write.offer, deadline_after(now, limits_.offer_wait_ns)};
   if (const auto offer = channel.offers.find(write.offer); offer != channel.offers.end()) {
-    Fd fd = std::move(offer->second);
+    Result<Fd> fd = std::move(offer->second);
     channel.offers.erase(offer);
-    return begin_write(asked, channel, std::move(fd), effects);
+    return begin_write(asked, channel.user, std::move(fd), effects);
   }
   const auto waits = [number](const Write& each) { return each.channel == number; };
   if (const auto other = std::ranges::find_if(writes_, waits); other != writes_.end())
@@ -602,8 +675,22 @@ void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelN
   writes_.push_back(std::move(asked));
 }
 
-void FrameTable::begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects) {
-  auto pool = existing(write.pool, channel.user, Access::read);
+// One of each user at a time: a slow disk, or large pools, leave others a thread.
+void FrameTable::begin_write(const Write& write, uid_t user, Result<Fd> offered, Effects& effects) {
+  const auto of_user = [user](const auto& each) { return each.user == user; };
+  const auto writes = [&](const auto& each) { return each.second.written && of_user(each.second); };
+  Fd descriptor = offered ? std::move(*offered) : Fd();
+  Status may = offered ? channel::check_offered_file(descriptor.get()) : tl::unexpected(std::move(offered).error());
+  const bool later = std::ranges::any_of(transfers_, writes);
+  if (may && later && std::ranges::count_if(later_writes_, of_user) >= static_cast<std::ptrdiff_t>(later_writes_max))
+    may = fail(Error::too_large, "{} writes of user {} wait for their turn, which is the limit", later_writes_max, user);
+  if (!may) effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(may).error()});
+  else if (later) later_writes_.push_back({write, user, std::move(descriptor)});
+  else start_write(write, user, std::move(descriptor), effects);
+}
+
+void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effects& effects) {
+  auto pool = existing(write.pool, user, Access::read);
   if (!pool) {
     effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
     return;
@@ -611,12 +698,12 @@ void FrameTable::begin_write(const Write& write, const Channel& channel, Fd desc
   const auto fd = std::make_shared<Fd>(std::move(descriptor));
   std::vector<FramePtr> frames;
   for (const auto& [sequence, at] : (*pool)->by_sequence) frames.push_back(at->second.frame);
-  const auto written = std::make_shared<std::uint64_t>(0);
+  const auto written = std::make_shared<Written>();
   const std::uint64_t token = next_token_++;
-  transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, written});
+  transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, user, written});
   effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token),
                                      [frames = std::move(frames), fd, written]() -> Status {
-                                       OFP_ASSIGN(*written, write_stream(frames, fd->get()));
+                                       OFP_ASSIGN(written->bytes, write_stream(frames, fd->get(), written->cancelled));
                                        return {};
                                      }});
 }
@@ -626,9 +713,21 @@ void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
-  counters_.written_bytes += *transfer.written;
-  if (status) effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, wire::Done{*transfer.written}});
+  counters_.written_bytes += transfer.written->bytes;
+  if (status) effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, wire::Done{transfer.written->bytes}});
   else effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
+  // One that fails at once has begun nothing: the next one's turn, then.
+  for (auto next = later_writes_.begin(); next != later_writes_.end();) {
+    if (next->user != transfer.user) {
+      ++next;
+      continue;
+    }
+    LaterWrite later = std::move(*next);
+    next = later_writes_.erase(next);
+    const std::size_t before = transfers_.size();
+    start_write(later.write, later.user, std::move(later.descriptor), effects);
+    if (transfers_.size() > before) return;
+  }
 }
 
 std::vector<FrameTable::PoolStatus> FrameTable::pools() const {

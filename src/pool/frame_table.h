@@ -8,6 +8,7 @@
 // options name him as a reader, who may get and list.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -26,6 +27,7 @@
 #include "pool/disk.h"
 #include "pool/pool_name.h"
 #include "pool/query_run.h"
+#include "pool/waiting_gets.h"
 #include "wire/region.h"
 #include "wire/replies.h"
 
@@ -46,7 +48,9 @@ class FrameTable {
     std::size_t waiting_max = 65536;
     std::size_t leases_max = 65536;  // of one channel
     std::uint64_t key_bytes_max = 1 << 30;          // of all objects, on disk or not
-    std::uint64_t waiting_key_bytes_max = 64 << 20;  // of requests that wait
+    std::uint64_t waiting_key_bytes_max = 64 << 20;  // of requests that wait; of one user's steps that wait for ranks
+    std::size_t user_pools_max = 16384;
+    std::size_t user_steps_max = 262144;  // of one user: ends of steps, each rank's counts, that wait for other ranks
     TimeNs offer_wait_ns = second_ns;  // for the descriptor of a write that was asked for already
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
@@ -68,6 +72,8 @@ class FrameTable {
     }
   };
 
+  enum class Access { read, write };
+  [[nodiscard]] Status may_use(const std::string& pool, uid_t user, Access access) const;  // of one that is not there: yes
   // What a pool's options say of objects here; before that it has those of a pool without.
   [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
@@ -77,23 +83,12 @@ class FrameTable {
   [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {}, const RecordPtr& file = nullptr);
   [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
                                       uid_t user);
-  void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                TimeNs now, Effects& effects);
+  // Error::too_large: the pool's user has too many steps that wait for ranks.
+  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                                TimeNs now, Effects& effects);
 
   // A request for an object, of a program or of another member.
-  struct Get {
-    ChannelNumber channel = 0;
-    std::uint64_t ticket = 0;
-    uid_t user = 0;
-    std::string pool;
-    Keys keys;
-    bool of_member = false;
-    wire::BufferRef inbox{};     // of the member; what does not fit is delivered
-    std::string reader{};        // the member
-    std::uint64_t delivery = 0;  // its number for it
-    std::int64_t wait_ns = 0;
-    TimeNs deadline = never;
-  };
+  using Get = pool::Get;
   void get(Get get, Effects& effects);
   // The object is this one, wherever it was. A program has it leased.
   void answer(const Get& get, const FramePtr& frame, Effects& effects);
@@ -112,6 +107,11 @@ class FrameTable {
                                                std::string_view column_glob);
   [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
   [[nodiscard]] bool has(const std::string& pool) const { return pools_.contains(pool); }
+  [[nodiscard]] std::size_t pools_of(uid_t user) const;
+  // Nothing is in the pool, or on its way to its disk.
+  [[nodiscard]] bool is_empty(const std::string& pool) const;
+  void forget(const std::string& pool);  // an empty one
+  void add_waited_for(std::set<std::string_view>& pools) const;  // those that requests wait for
   [[nodiscard]] bool holds(const std::string& pool, const Keys& keys) const;
   // Every object of a pool, hidden ones too.
   struct Held {
@@ -119,10 +119,14 @@ class FrameTable {
     FramePtr frame;
     std::uint64_t keep;
     bool hidden;
+    PutId id;
   };
   [[nodiscard]] std::vector<Held> held(const std::string& pool) const;
   [[nodiscard]] std::optional<Held> held(const std::string& pool, const Keys& keys) const;
   void remove(const std::string& pool, const Keys& keys);
+  [[nodiscard]] const PutId* id_of(const std::string& pool, const KeysView& keys) const;  // null: it is not here
+  // The object here knows of that put from now on, as if it had replaced it.
+  void learn(const std::string& pool, const KeysView& keys, const PutId& other);
   // Takes requests of programs that wait for objects out of the table, those `chosen`.
   [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
   // Grows whenever bytes of a pool become free.
@@ -143,8 +147,9 @@ class FrameTable {
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, Effects& effects);
-  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);  // none, if it has not come
+  void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, Effects& effects);  // `fd`: or why it was not taken
+  // Of a member, which is of the agent's user. None, if it has not come.
+  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);
   void on_transfer(std::uint64_t token, Status status, Effects& effects);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
@@ -159,11 +164,11 @@ class FrameTable {
   void keep(const Place& place, const FramePtr& frame, PutId id, Disk::Written done, Effects& effects);
   // Of what was found at start. Its pool is there.
   void recover(const RecordPtr& record, TimeNs now);
-  // The object is from before this start, and who lived on may have a newer one.
-  [[nodiscard]] bool is_recovered(const std::string& pool, const Keys& keys) const;
-  // An unread frame's bytes, when there is memory for them. Error::io: it is lost here, and no object of its pool any more.
-  // Error::would_block: there was none until then, or for a second where that is 0.
+  // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a second where that
+  // is 0. Error::io: it could not, or is lost here, and no object of its pool any more. Error::would_block: there was no memory.
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);
+  // An object that was lost here; no object of its pool any more.
+  std::function<void(const RecordPtr& record, Effects& effects)> lost_here;
   // A get whose object could not be read back; without, it fails.
   std::function<void(Get get, Failure why, Effects& effects)> unreadable;
   // The object leaves memory, if it is on disk.
@@ -193,7 +198,6 @@ class FrameTable {
     std::uint64_t writing = 0;      // the number of the file that is being written; 0: none
     std::uint64_t used = 0;         // its place in by_use; 0: it is not in there
     bool read_meanwhile = false;    // while it was written
-    bool recovered = false;
   };
   using Objects = std::map<Keys, Object, KeyOrder>;
   struct Step {
@@ -219,6 +223,10 @@ class FrameTable {
     std::deque<Keeping> keeping{};        // of a durable pool, in the order in which they are to be put
     mutable std::uint64_t lacking = 0;    // what has to leave before the put that was refused last
   };
+  struct Account {  // of one user
+    std::size_t pools = 0, step_ends = 0;
+    std::uint64_t step_key_bytes = 0;
+  };
   struct Expiry {
     std::string pool;
     Keys keys;
@@ -227,7 +235,7 @@ class FrameTable {
   struct Channel {
     uid_t user = 0;
     std::unordered_map<std::uint64_t, FramePtr> leases;
-    std::map<std::uint64_t, Fd> offers;  // by number, which grows
+    std::map<std::uint64_t, Result<Fd>> offers;  // by number, which grows
   };
   // The request comes through the ring, its descriptor over the socket: either may be seen first. One for each channel.
   struct Write {
@@ -237,19 +245,32 @@ class FrameTable {
     std::uint64_t offer;
     TimeNs deadline;
   };
+  // What a job that writes shares with the table.
+  struct Written {
+    std::atomic<bool> cancelled{false};
+    std::uint64_t bytes = 0;
+  };
   struct Transfer {  // a push, or a job that writes
     ChannelNumber channel;
     std::uint64_t ticket;
     wire::Got got{};
-    std::shared_ptr<std::uint64_t> written;
+    uid_t user = 0;
+    std::shared_ptr<Written> written{};
+  };
+  struct LaterWrite {
+    Write write;
+    uid_t user;
+    Fd descriptor;
   };
   struct WaitingRead {
     FramePtr frame;
     TimeNs until;
     Disk::Read done;
+    unsigned failures = 0;
+    TimeNs again_at = 0;  // after a failure; 0: from the next look on
+    std::string why{};
   };
 
-  enum class Access { read, write };
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
   [[nodiscard]] Result<Pool*> existing(std::string_view name, uid_t user, Access access);
   [[nodiscard]] static Status may_use(std::string_view name, const Pool& pool, uid_t user, Access access);
@@ -259,12 +280,14 @@ class FrameTable {
   void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
-  void begin_write(const Write& write, const Channel& channel, Fd descriptor, Effects& effects);
+  void begin_write(const Write& write, uid_t user, Result<Fd> offered, Effects& effects);
+  void start_write(const Write& write, uid_t user, Fd descriptor, Effects& effects);
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
   void expire(TimeNs now);
   Keys remove(Pool& pool, Objects::iterator at);  // what its keys were
   void show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
+  void forget_step(Pool& pool, std::map<std::string, Step>::iterator step);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
   [[nodiscard]] Status may_wait(const Get& get) const;
   [[nodiscard]] std::string describe_absence(const Get& get) const;
@@ -286,15 +309,18 @@ class FrameTable {
   [[nodiscard]] ObjectRecord record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user, std::uint64_t keep, bool hidden, PutId id);
   void answer_unread(const Get& get, const FramePtr& frame, Effects& effects);
   void came_back(const RecordPtr& record, const FramePtr& frame);
-  void lose(const RecordPtr& record);
+  void lose(const RecordPtr& record, Effects& effects);
+  void read_now(WaitingRead read, Effects& effects);
   void read_waiting(TimeNs now, Effects& effects);
 
   Limits limits_;
   std::map<std::string, Pool, std::less<>> pools_;
+  std::map<uid_t, Account> accounts_;
   std::unordered_map<ChannelNumber, Channel> channels_;
-  std::vector<Get> waiting_;
+  WaitingGets waiting_;
   std::multimap<TimeNs, Expiry> expiries_;
   std::vector<Write> writes_;  // that wait for their descriptors
+  std::deque<LaterWrite> later_writes_;  // that wait for another one of their user
   std::unordered_map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   std::uint64_t freed_ = 0;

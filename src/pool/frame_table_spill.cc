@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t looks_max = 64;                 // at objects that somebody holds, before the search is given up
 constexpr TimeNs room_wait_ns = second_ns;            // for memory to read an object back into, where nobody says for how long
+constexpr unsigned failures_max = 64;                 // of one read, however long its get waits
+constexpr TimeNs again_ns = 10 * millisecond_ns, again_max_ns = second_ns;  // after what could not be read
 constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // of a budget: from where to where objects leave
 
 }  // namespace
@@ -32,13 +34,6 @@ bool FrameTable::is_durable(const std::string& pool) const {
   if (disk_ == nullptr) return false;
   const auto at = pools_.find(pool);
   return at != pools_.end() && at->second.options.spill == Spill::durable;
-}
-
-bool FrameTable::is_recovered(const std::string& name, const Keys& keys) const {
-  const auto at = pools_.find(name);
-  if (at == pools_.end()) return false;
-  const auto object = at->second.objects.find(keys);
-  return object != at->second.objects.end() && object->second.recovered;
 }
 
 // ---- what is in memory
@@ -88,7 +83,8 @@ void FrameTable::lighten(TimeNs now, Effects& effects) {
   disk_->work(effects);
   if (!reads_waiting_.empty()) read_waiting(now, effects);
   std::uint64_t wanted = use_.wanted ? use_.wanted() : 0;
-  for (const WaitingRead& read : reads_waiting_) wanted += read.frame->bytes;
+  for (const WaitingRead& read : reads_waiting_)
+    if (read.failures == 0) wanted += read.frame->bytes;
   if (!stirred_ && wanted == 0 && now < lighten_at_) return;
   stirred_ = false;
   lighten_at_ = never;
@@ -222,14 +218,18 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
   Keys keys{place.row_key, place.column_key};
   const auto before = pool.objects.find(keys);
   const bool there = before != pool.objects.end();
-  const bool same = there && id != PutId{} && before->second.id == id;
-  const bool newer = there && before->second.file && before->second.file->number > file->number;
+  const bool same = there && id != PutId{} && before->second.id == id && before->second.id.counter >= id.counter;
+  const bool newer = there && (before->second.id.counter != id.counter ? before->second.id.version() > id.version()
+                                                                       : before->second.file && before->second.file->number > file->number);
   Status may = same || newer ? Status{} : may_replace(pool, place, id);
   if (same || newer || !may) {
     disk_->remove(file);
     return may;
   }
-  if (there) remove(pool, before);
+  if (there) {
+    id.learn(before->second.id);
+    remove(pool, before);
+  }
   // What finds no room in memory has left it already.
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 && pool.memory_bytes + frame->bytes > budget) {
@@ -237,7 +237,7 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
     if (pool.memory_bytes + frame->bytes > budget) frame = disk_->unread(file);
   }
   const auto behind = pool.objects.upper_bound(keys);
-  add(place.pool, pool, behind, std::move(keys), Object{std::move(frame), 0, place.keep, true, id, file}, place, now, effects);
+  add(place.pool, pool, behind, std::move(keys), Object{std::move(frame), 0, place.keep, true, std::move(id), file}, place, now, effects);
   return {};
 }
 
@@ -254,15 +254,31 @@ void FrameTable::answer_unread(const Get& get, const FramePtr& frame, Effects& e
 }
 
 void FrameTable::read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
-  if (use_.room && !use_.room(frame->bytes)) {
-    reads_waiting_.push_back({frame, until, std::move(done)});
+  read_now({frame, until, std::move(done)}, effects);
+}
+
+void FrameTable::read_now(WaitingRead read, Effects& effects) {
+  if (use_.room && !use_.room(read.frame->bytes)) {
+    read.again_at = 0;
+    reads_waiting_.push_back(std::move(read));
     return;
   }
+  const FramePtr& frame = read.frame;
   disk_->read(frame,
-              [this, record = Disk::record_of(*frame), done = std::move(done)](Result<FramePtr> read, Effects& then) {
-                if (read) came_back(record, *read);
-                else if (read.error().code == Error::io) lose(record);
-                done(std::move(read), then);
+              [this, record = Disk::record_of(*frame), read](Result<FramePtr> outcome, Effects& then) mutable {
+                if (outcome) {
+                  came_back(record, *outcome);
+                } else if (outcome.error().code == Error::protocol) {
+                  outcome.error().code = Error::io;
+                  lose(record, then);
+                } else if (outcome.error().code == Error::io) {  // nothing is known of the object: it is tried again
+                  ++read.failures;
+                  read.again_at = 0;
+                  read.why = std::move(outcome).error().message;
+                  reads_waiting_.push_back(std::move(read));
+                  return;
+                }
+                read.done(std::move(outcome), then);
               },
               effects);
 }
@@ -271,8 +287,18 @@ void FrameTable::read_waiting(TimeNs now, Effects& effects) {
   std::vector<WaitingRead> waiting = std::exchange(reads_waiting_, {});
   for (WaitingRead& each : waiting) {
     if (each.until == 0) each.until = deadline_after(now, room_wait_ns);
-    if (use_.room(each.frame->bytes) || each.until > now) {
-      read_back(each.frame, each.until, std::move(each.done), effects);  // or waits on
+    if (each.failures > 0) {
+      if (each.again_at == 0) each.again_at = now + std::min(again_ns << std::min(each.failures - 1, 10U), again_max_ns);
+      if (now >= each.until || each.failures >= failures_max) {
+        each.done(fail(Error::io, "{}; it was tried {} times, and stays on disk", each.why, each.failures), effects);
+      } else if (now < each.again_at) {
+        each.again_at = std::min(each.again_at, each.until);
+        reads_waiting_.push_back(std::move(each));
+      } else {
+        read_now(std::move(each), effects);
+      }
+    } else if (use_.room(each.frame->bytes) || each.until > now) {
+      read_now(std::move(each), effects);  // or waits on
     } else {
       each.done(fail(Error::would_block, "{} lies on disk, and there is no memory for its {} bytes", Disk::record_of(*each.frame)->described(),
                      each.frame->bytes),
@@ -294,11 +320,13 @@ void FrameTable::came_back(const RecordPtr& record, const FramePtr& frame) {
   enter_memory(pool, object->first, object->second);
 }
 
-void FrameTable::lose(const RecordPtr& record) {
+void FrameTable::lose(const RecordPtr& record, Effects& effects) {
   const auto at = pools_.find(record->pool.substr(0, record->pool.find('?')));
   if (at == pools_.end()) return;
   const auto object = at->second.objects.find(KeysView{record->row, record->column});
-  if (object != at->second.objects.end() && object->second.file == record && object->second.frame->unread) remove(at->second, object);
+  if (object == at->second.objects.end() || object->second.file != record || !object->second.frame->unread) return;
+  remove(at->second, object);
+  if (lost_here) lost_here(record, effects);
 }
 
 // ---- start and end
@@ -310,7 +338,6 @@ void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   const Keys keys{record->row, record->column};
   if (const auto before = pool.objects.find(keys); before != pool.objects.end()) remove(pool, before);
   Object object{disk_->unread(record), 0, record->keep, record->hidden, record->id, record};
-  object.recovered = true;
   pool.bytes += record->bytes;
   counters_.bytes += record->bytes;
   ++counters_.frames;

@@ -235,7 +235,9 @@ TEST_F(SpillTest, AfterAKillADurablePoolHasWhatWasStored) {
   work();
   EXPECT_EQ(value_of("row"), 2);
   EXPECT_EQ(value_of("other"), 7);
-  EXPECT_TRUE(table_->is_recovered("local:/p", {"row", ""}));
+  const PutId* const put = table_->id_of("local:/p", FrameTable::KeysView{"row", ""});
+  ASSERT_NE(put, nullptr);
+  EXPECT_EQ(*put, (PutId{1, 3})) << "the same put again would not be taken for another one";
   EXPECT_EQ(store_->files.size(), 2u) << "what was replaced is removed at last";
 }
 
@@ -297,6 +299,51 @@ TEST_F(SpillTest, ACorruptObjectIsAClearErrorAndGone) {
   EXPECT_EQ(table_->disk()->counters().corrupt, 1u);
 }
 
+TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
+  define(Spill::durable);
+  Status stored;
+  keep("row", 1, 1, stored);
+  work();
+  start();
+  define(Spill::durable);
+  recover();
+  int failures = 1;
+  store_->fails_reading = [&] { return failures-- > 0; };
+  EXPECT_EQ(value_of("row"), 1) << "once";
+  table_->let_go("local:/p", {"row", ""});
+  failures = 20;  // three tries at a time, then a pause
+  get("row");
+  for (int looks = 0; others_.empty() && looks < 100; ++looks) {
+    work();
+    if (others_.empty()) now_ = std::max(now_, table_->next_deadline());
+  }
+  ASSERT_EQ(others_.size(), 1u);
+  EXPECT_NE(std::get_if<mover::HandOverEffect>(&others_.front()), nullptr);
+  EXPECT_LT(failures, 0);
+  // For longer than it is waited for.
+  table_->on_channel_closed(reader);
+  table_->on_channel_open(reader, owner);
+  table_->let_go("local:/p", {"row", ""});
+  others_.clear();
+  failures = 1'000'000;
+  const TimeNs begun = now_;
+  get("row");
+  for (int looks = 0; others_.empty() && looks < 100; ++looks) {
+    work();
+    if (others_.empty()) now_ = std::max(now_, table_->next_deadline());
+  }
+  ASSERT_EQ(others_.size(), 1u);
+  const auto* const failed = std::get_if<mover::FailEffect>(&others_.front());
+  ASSERT_NE(failed, nullptr);
+  EXPECT_EQ(failed->failure.code, Error::io);
+  EXPECT_NE(failed->failure.message.find("stays on disk"), std::string::npos) << failed->failure.message;
+  EXPECT_LE(now_, begun + 2 * second_ns);
+  EXPECT_EQ(table_->counters().frames, 1u);
+  EXPECT_EQ(table_->disk()->counters().corrupt, 0u);
+  failures = 0;
+  EXPECT_EQ(value_of("row"), 1);
+}
+
 TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
   define(Spill::durable);
   Status stored;
@@ -338,7 +385,7 @@ TEST_F(SpillTest, AStepThatEndedIsShownAfterANewStartToo) {
   wanted_ = 0;
   take_jobs();
   run(0);
-  table_->end_step("local:/p", "step0", 0, 1, now_, effects_);  // on disk already, or being written
+  EXPECT_TRUE(table_->end_step("local:/p", "step0", 0, 1, now_, effects_));  // on disk already, or being written
   work();
   start();
   define(Spill::on);

@@ -3,8 +3,10 @@
 #include "wire/message_kinds.h"
 #include "wire/pool_messages.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace offpath::pool {
 namespace {
@@ -139,7 +141,7 @@ TEST_F(FrameTableTest, AGetWaitsForItsObject) {
 
 TEST_F(FrameTableTest, AGetThatWaitedInVainSaysWhatIsMissing) {
   put("step1", "rank0", 64, 0, true);
-  table_.end_step("local:/p", "step1", 0, 2, 0, effects_);
+  EXPECT_TRUE(table_.end_step("local:/p", "step1", 0, 2, 0, effects_));
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step1", "rank0", second_ns});
   table_.on_time(second_ns - 1, effects_);
   EXPECT_TRUE(effects_.empty());
@@ -154,10 +156,10 @@ TEST_F(FrameTableTest, AStepShowsWhenItsLastRankHasEndedIt) {
   put("s", "r0", 64, 0, true);
   put("s", "r1", 64, 0, true);
   EXPECT_EQ(rows("", ""), Strings{});
-  table_.end_step("local:/p", "s", 0, 2, 0, effects_);
-  table_.end_step("local:/p", "s", 0, 2, 0, effects_);  // said twice, counted once
+  EXPECT_TRUE(table_.end_step("local:/p", "s", 0, 2, 0, effects_));
+  EXPECT_TRUE(table_.end_step("local:/p", "s", 0, 2, 0, effects_));  // said twice, counted once
   EXPECT_EQ(rows("", ""), Strings{});
-  table_.end_step("local:/p", "s", 1, 2, 0, effects_);
+  EXPECT_TRUE(table_.end_step("local:/p", "s", 1, 2, 0, effects_));
   EXPECT_EQ(rows("", ""), (Strings{"s", "s"}));
 }
 
@@ -230,6 +232,44 @@ TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
   EXPECT_EQ(want(100), "waits") << "short ones are bounded by their number";
 }
 
+// Rounds of the loop and puts take as long with tens of thousands that wait, which one user may have, as with a few.
+TEST_F(FrameTableTest, WhoWaitsSlowsNobodyDown) {
+  const auto want = [&](int row) {
+    table_.get({.channel = reader, .ticket = ++ticket_, .user = owner, .pool = "local:/p", .keys = {std::to_string(row), "c"}, .wait_ns = second_ns,
+                .deadline = second_ns + row}, effects_);
+  };
+  std::vector<TimeNs> took;
+  const auto rounds_take = [&] {
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 100; ++i) {
+        ASSERT_EQ(table_.next_deadline(), second_ns) << "the first one's";
+        put("other" + std::to_string(i % 10), "c", 64, 2);
+      }
+      best = std::min(best, monotonic_ns() - began);
+    }
+    took.push_back(best);
+  };
+  for (int row = 0; row < 10; ++row) want(row);
+  rounds_take();
+  for (int row = 10; row < 60'000; ++row) want(row);
+  rounds_take();
+  EXPECT_EQ(table_.counters().waiting, 60'000u);
+  EXPECT_LT(took[1], 20 * took[0]) << "of 100 rounds, with 60,000 that wait and with 10";
+  effects_.clear();
+  table_.on_time(second_ns + 99, effects_);
+  EXPECT_EQ(effects_.size(), 100u);
+  EXPECT_EQ(table_.next_deadline(), second_ns + 100);
+  effects_.clear();
+  want(500);
+  put("500", "c", 64, 2);
+  EXPECT_EQ(table_.counters().waiting, 59'899u) << "two waited for this one, in a pool that is theirs";
+  table_.on_channel_closed(reader);
+  EXPECT_EQ(table_.counters().waiting, 0u);
+  EXPECT_EQ(table_.next_deadline(), never);
+}
+
 TEST_F(FrameTableTest, KeepLetsTheOldestGo) {
   for (int i = 0; i < 5; ++i) put("row" + std::to_string(i), "c", 4096, 2);
   EXPECT_EQ(rows("", ""), (Strings{"row3", "row4"}));
@@ -241,7 +281,7 @@ TEST_F(FrameTableTest, AStepThatIsNotOverIsNeverPartOfWhatLeaves) {
     for (const char* rank : {"r0", "r1"}) put(step, rank, 4096, 2, true);
   EXPECT_EQ(table_.counters().frames, 4u) << "hidden frames are not counted by keep";
   for (const char* step : {"s0", "s1"})
-    for (std::uint32_t rank : {0u, 1u}) table_.end_step("local:/p", step, rank, 2, 0, effects_);
+    for (std::uint32_t rank : {0u, 1u}) EXPECT_TRUE(table_.end_step("local:/p", step, rank, 2, 0, effects_));
   EXPECT_EQ(rows("", ""), (Strings{"s1", "s1"}));
   EXPECT_EQ(table_.counters().frames, 2u);
 }
@@ -278,20 +318,82 @@ TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
   EXPECT_TRUE(denied());
 }
 
+TEST_F(FrameTableTest, APipeIsTheProgramsToWrite) {
+  put("a", "b");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const Fd reading(ends[0]);
+  ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 1});
+  table_.on_offer(reader, 1, Fd(ends[1]), effects_);
+  ASSERT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::unsupported);
+}
+
+TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
+  put("a", "b");
+  const auto write = [this](ChannelNumber channel, std::uint64_t offer) {
+    table_.on_offer(channel, offer, Fd(memfd_create("written", MFD_CLOEXEC)), effects_);
+    ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer}, channel);
+  };
+  table_.on_channel_open(3, owner);
+  write(reader, 1);
+  ASSERT_NE(only<mover::JobEffect>(), nullptr);
+  const mover::JobEffect first = *only<mover::JobEffect>();
+  effects_.clear();
+  write(reader, 2);
+  write(3, 3);
+  write(reader, 4);
+  EXPECT_TRUE(effects_.empty());
+  table_.on_channel_closed(3);  // its write waits no more
+  table_.on_job(first.token, {}, effects_);
+  ASSERT_EQ(effects_.size(), 2u);
+  EXPECT_NE(std::get_if<mover::ReplyEffect>(&effects_[0]), nullptr);
+  const auto second = std::get<mover::JobEffect>(effects_[1]);
+  effects_.clear();
+  // What its program's end finds under way ends as well.
+  table_.on_channel_closed(reader);
+  const Status ended = second.run();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Error::cancelled);
+  table_.on_job(second.token, ended, effects_);
+  EXPECT_EQ(effects_.size(), 1u) << "a failure that nobody hears, and no other job";
+  effects_.clear();
+  table_.on_channel_open(reader, owner);
+  write(reader, 5);
+  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+}
+
+TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
+  put("a", "b");
+  for (std::uint64_t offer = 1; offer <= 66; ++offer) {
+    effects_.clear();
+    table_.on_offer(reader, offer, Fd(memfd_create("written", MFD_CLOEXEC)), effects_);
+    ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer});
+  }
+  ASSERT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "64 writes of user 1000 wait for their turn, which is the limit");
+}
+
 TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
   put("a", "b");
   const auto descriptor = [] { return Fd(memfd_create("written", MFD_CLOEXEC)); };
+  const auto end = [this] {  // of a write: another one of its user may begin
+    const auto* const job = only<mover::JobEffect>();
+    ASSERT_NE(job, nullptr);
+    const std::uint64_t token = job->token;
+    table_.on_job(token, {}, effects_);
+    effects_.clear();
+  };
   table_.on_offer(reader, 1, descriptor(), effects_);
   EXPECT_TRUE(effects_.empty());
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 1});
-  EXPECT_NE(only<mover::JobEffect>(), nullptr);
-  effects_.clear();
+  end();
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 2});
   EXPECT_TRUE(effects_.empty());
   table_.on_offer(stranger, 2, descriptor(), effects_);
   EXPECT_TRUE(effects_.empty());
   table_.on_offer(reader, 2, descriptor(), effects_);
-  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+  end();
   EXPECT_EQ(table_.next_deadline(), never);
   // One that waits is forgotten with its channel, or its pool may be gone when the descriptor comes.
   effects_.clear();

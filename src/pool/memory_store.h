@@ -27,10 +27,11 @@ class MemoryStore final : public ObjectStore {
   }
   Status read(const ObjectRecord& record, MutableBytes into) override {
     const auto at = files.find(record.number);
-    if (at == files.end()) return fail(Error::io, "file {} is gone", record.number);
+    if (at == files.end()) return fail(Error::protocol, "file {} is gone", record.number);
+    if (fails_reading && fails_reading()) return fail(Error::io, "the disk fails");
     if (crc32c(at->second.bytes) != record.crc32c) {
       files.erase(at);
-      return fail(Error::io, "file {} is corrupt", record.number);
+      return fail(Error::protocol, "file {} is corrupt", record.number);
     }
     std::memcpy(into.data(), at->second.bytes.data(), into.size());
     ++reads;
@@ -49,6 +50,7 @@ class MemoryStore final : public ObjectStore {
     for (const auto& [number, file] : files) all.push_back(std::make_shared<const ObjectRecord>(file.record));
     return all;
   }
+  std::uint64_t largest_number() const override { return files.empty() ? 0 : files.rbegin()->first; }
   std::string described() const override { return "a disk in memory"; }
 
   [[nodiscard]] std::uint64_t used() const {
@@ -59,7 +61,7 @@ class MemoryStore final : public ObjectStore {
 
   std::map<std::uint64_t, File> files;
   std::uint64_t bytes_max = UINT64_MAX, writes = 0, reads = 0;
-  std::function<bool()> fails_writing;
+  std::function<bool()> fails_writing, fails_reading;
 };
 
 }  // namespace offpath::pool

@@ -8,7 +8,7 @@ namespace offpath::pool {
 namespace {
 
 constexpr std::string_view magic = "OFPOBJ1\n";
-constexpr std::uint64_t arrow_flag = 1;
+constexpr std::uint32_t arrow_flag = 1, version_flag = 2;
 
 // From the object's last byte to its record.
 std::uint64_t gap_bytes(std::uint64_t bytes, bool arrow) noexcept {
@@ -30,8 +30,12 @@ std::vector<std::byte> encode_end(const ObjectRecord& record) {
   writer.put(std::uint32_t{record.pool_user});
   writer.put(std::uint32_t{record.user});
   writer.put(record.crc32c);
-  writer.put(static_cast<std::uint32_t>(record.arrow ? arrow_flag : 0));
+  writer.put((record.arrow ? arrow_flag : 0) | (record.id.counter != 0 ? version_flag : 0));
   for (const std::string* text : {&record.pool, &record.row, &record.column}) writer.put_text(*text);
+  if (record.id.counter != 0) {
+    writer.put(record.id.counter);
+    writer.put_text(text_of(encode_over(record.id.over)));
+  }
 
   std::vector<std::byte> end(align_up(record.bytes, 8) - record.bytes);
   wire::Writer whole(end);
@@ -66,8 +70,13 @@ Result<ObjectRecord> decode_end(Bytes last, std::uint64_t file_bytes) {
   record.pool = reader.take_text();
   record.row = reader.take_text();
   record.column = reader.take_text();
+  if ((flags & version_flag) != 0) {
+    record.id.counter = reader.take<std::uint64_t>();
+    if (record.id.counter > put_counter_max) return bad("its put's counter is {}, at most {} is possible", record.id.counter, put_counter_max);
+    OFP_ASSIGN(record.id.over, decode_over(bytes_of(reader.take_text())));
+  }
   if (!reader.done()) return bad("its record of {} bytes is none", record_bytes);
-  if ((flags & ~arrow_flag) != 0) return bad("its record has flags {:#x}, which are of another version", flags);
+  if ((flags & ~(arrow_flag | version_flag)) != 0) return bad("its record has flags {:#x}, which are of another version", flags);
   record.arrow = (flags & arrow_flag) != 0;
   if (record.pool.size() > wire::pool_bytes_max || record.row.size() > wire::key_bytes_max || record.column.size() > wire::key_bytes_max)
     return bad("names of {}, {} and {} bytes", record.pool.size(), record.row.size(), record.column.size());

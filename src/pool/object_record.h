@@ -4,7 +4,8 @@
 //   0          n     the object: an Arrow IPC stream, or plain bytes
 //   n          0-7   zeros, up to a multiple of 8
 //              8     of Arrow: an end marker, whatever the object itself ends with. A reader of Arrow stops here
-//              r     the record, as written below: numbers of fixed width, then texts with their lengths
+//              r     the record, as written below: numbers of fixed width, then texts with their lengths, then which put it is
+//                    of (put_id.h), unless it was written before puts had versions
 //   end - 24   24    bytes of the record u32 | their crc32c u32 | length of the file u64 | "OFPOBJ1\n"
 //
 // All little endian. The record has the crc32c of the object's n bytes. A file that was cut off has no tail, and is none.
@@ -19,15 +20,10 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "pool/put_id.h"
 #include "wire/limits.h"
 
 namespace offpath::pool {
-
-// The same put again, from a member whose answer was lost, does nothing. {0, 0}: one that nobody repeats.
-struct PutId {
-  std::uint64_t writer = 0, number = 0;
-  bool operator==(const PutId&) const = default;
-};
 
 struct ObjectRecord {
   std::uint64_t number = 0;  // of its file; of two objects with the same keys the larger one is the newer
@@ -47,7 +43,7 @@ using RecordPtr = std::shared_ptr<const ObjectRecord>;
 
 inline constexpr std::uint64_t object_tail_bytes = 24;
 // More than what follows the bytes of any object.
-inline constexpr std::uint64_t object_end_bytes_max = 16 + 96 + 3 * 2 + wire::pool_bytes_max + 2 * wire::key_bytes_max + object_tail_bytes;
+inline constexpr std::uint64_t object_end_bytes_max = 16 + 96 + 3 * 2 + 8 + 2 + put_over_bytes_max + wire::pool_bytes_max + 2 * wire::key_bytes_max + object_tail_bytes;
 
 // What follows the object in its file.
 [[nodiscard]] std::vector<std::byte> encode_end(const ObjectRecord& record);

@@ -16,7 +16,7 @@ ObjectRecord some_record(std::uint64_t bytes, bool arrow) {
   record.pool_user = 1000;
   record.user = 1001;
   record.arrow = arrow;
-  record.id = {0xFEEDull, 9};
+  record.id = {0xFEEDull, 9, 77, {{76, 0xBEEFull}, {70, 5}}};
   record.crc32c = 0x12345678;
   record.pool = "hash:/p?replicas=2";
   record.row = std::string("row\0/../\n", 9);
@@ -42,7 +42,21 @@ TEST(ObjectRecord, ComesBackAsItWas) {
       const auto back = read_end(file_of(record));
       ASSERT_TRUE(back) << back.error().message;
       EXPECT_EQ(*back, record);
+      EXPECT_EQ(back->id.counter, 77u);
+      EXPECT_EQ(back->id.over, record.id.over);
     }
+}
+
+TEST(ObjectRecord, AFileOfATimeBeforeVersionsIsRead) {
+  ObjectRecord record = some_record(9, false);
+  const std::size_t with_version = encode_end(record).size();
+  record.id = {0xFEEDull, 9};
+  const auto file = file_of(record);
+  EXPECT_EQ(file.size() - record.bytes, with_version - 8 - 2 - 2 * 16) << "its bytes are those of before";
+  const auto back = read_end(file);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, record);
+  EXPECT_EQ(back->id.counter, 0u);
 }
 
 TEST(ObjectRecord, AnArrowReaderStopsWhereTheObjectEnds) {
@@ -54,6 +68,7 @@ TEST(ObjectRecord, TheLongestNamesFitWhatIsRead) {
   ObjectRecord record = some_record(1, true);
   record.pool = std::string(wire::pool_bytes_max, 'p');
   record.row = record.column;
+  record.id.over.assign(puts_over_max, {1, 2});
   EXPECT_LE(encode_end(record).size(), object_end_bytes_max);
   EXPECT_TRUE(read_end(file_of(record)));
 }

@@ -47,7 +47,7 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
   EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is none of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),
-            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers, spill");
+            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, readers, spill");
   EXPECT_EQ(refusal("local:/a?replicas=2"), "pool \"local:/a\": a local pool has neither members nor replicas");
   EXPECT_NE(refusal("hash:/" + std::string(2000, 'a')), "");
 }
@@ -57,6 +57,15 @@ TEST(Placement, MembersAreChosenByTheirNames) {
   options.members = {"dpu0?", "x"};
   EXPECT_EQ(members_of(options, std::vector<std::string>{"dpu01", "dpu10", "x", "y"}), (std::vector<std::string>{"dpu01", "x"}));
   EXPECT_TRUE(owners_of(Policy::hash, 1, "row", {}).empty());
+}
+
+TEST(PoolName, ThereCannotBeMoreCopiesThanReplicas) {
+  const auto parsed = parse_pool_name("hash:/a?replicas=3&min_copies=2");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->options.min_copies, 2u);
+  EXPECT_EQ(parsed->text(), "hash:/a?replicas=3&min_copies=2");
+  EXPECT_EQ(parse_pool_name("hash:/a?min_copies=2").error().message,
+            "pool \"hash:/a\": min_copies: 2 of 1 replicas; there cannot be more copies than replicas");
 }
 
 TEST(Placement, HashSpreadsRowsEvenlyAndReplicasOverDifferentMembers) {

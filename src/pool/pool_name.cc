@@ -39,6 +39,8 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     if (std::ranges::any_of(options.members, &std::string::empty)) return fail(Error::invalid, "an empty pattern");
   } else if (key == "replicas") {
     OFP_ASSIGN(options.replicas, parse_number<std::uint32_t>(value, 1, replicas_max));
+  } else if (key == "min_copies") {
+    OFP_ASSIGN(options.min_copies, parse_number<std::uint32_t>(value, 1, replicas_max));
   } else if (key == "budget") {
     OFP_ASSIGN(const std::int64_t bytes, parse_bytes(value));
     if (bytes <= 0) return fail(Error::invalid, "\"{}\" is no budget", value);
@@ -59,7 +61,7 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     if (at == std::end(spills)) return fail(Error::invalid, "\"{}\" is none of off, on, durable", value);
     options.spill = static_cast<Spill>(at - std::begin(spills));
   } else {
-    return fail(Error::invalid, "there is no such option; those there are: members, replicas, budget, ttl, overwrite, readers, spill");
+    return fail(Error::invalid, "there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, readers, spill");
   }
   return {};
 }
@@ -73,12 +75,21 @@ std::string PoolName::text() const {
   std::vector<std::string> said;
   if (options.members != usual.members) said.push_back(fmt::format("members={}", fmt::join(options.members, ",")));
   if (options.replicas != usual.replicas) said.push_back(fmt::format("replicas={}", options.replicas));
+  if (options.min_copies != usual.min_copies) said.push_back(fmt::format("min_copies={}", options.min_copies));
   if (options.budget_bytes != 0) said.push_back(fmt::format("budget={}", options.budget_bytes));
   if (options.ttl_ns != 0) said.push_back(fmt::format("ttl={}ns", options.ttl_ns));
   if (!options.overwrite) said.emplace_back("overwrite=no");
   if (!options.readers.empty()) said.push_back(fmt::format("readers={}", fmt::join(options.readers, ",")));
   if (options.spill != usual.spill) said.push_back(fmt::format("spill={}", spills[static_cast<std::size_t>(options.spill)]));
   return said.empty() ? name : fmt::format("{}?{}", name, fmt::join(said, "&"));
+}
+
+bool is_reserved(std::string_view name) noexcept { return name.find(kept_mark) != std::string_view::npos; }
+
+Status check_not_reserved(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find('?'));
+  if (!is_reserved(name)) return {};
+  return fail(Error::denied, "pool \"{}\": names with \"{}\" are for what the agent itself keeps; choose another one", brief(name), kept_mark);
 }
 
 Result<PoolName> parse_pool_name(std::string_view text) {
@@ -102,6 +113,9 @@ Result<PoolName> parse_pool_name(std::string_view text) {
     if (auto set = set_option(parsed.options, key, std::string_view(option).substr(equals + 1)); !set)
       return fail(set.error().code, "pool \"{}\": {}: {}", parsed.name, key, set.error().message);
   }
+  if (parsed.options.min_copies > parsed.options.replicas)
+    return fail(Error::invalid, "pool \"{}\": min_copies: {} of {} replicas; there cannot be more copies than replicas", parsed.name,
+                parsed.options.min_copies, parsed.options.replicas);
   if (parsed.policy == Policy::local && (parsed.options.replicas > 1 || parsed.options.members != PoolOptions().members))
     return fail(Error::invalid, "pool \"{}\": a local pool has neither members nor replicas", parsed.name);
   return parsed;

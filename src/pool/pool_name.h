@@ -9,6 +9,7 @@
 //   option     value                                              without it
 //   members    patterns of members' names, by commas              all
 //   replicas   members that have a copy of each row, 1 to 8       1
+//   min_copies copies there have to be before a put is stored      1
 //   budget     bytes on each member; more waits                   the agent's memory
 //   ttl        for how long an object lives, from 1 ms            for ever
 //   overwrite  yes, or no: another put of the same keys fails     yes
@@ -37,6 +38,7 @@ enum class Spill : std::uint8_t { off, on, durable };
 struct PoolOptions {
   std::vector<std::string> members{"*"};
   std::uint32_t replicas = 1;
+  std::uint32_t min_copies = 1;  // of replicas
   std::uint64_t budget_bytes = 0;  // 0: as much as the agent has
   TimeNs ttl_ns = 0;               // 0: for ever
   bool overwrite = true;
@@ -55,6 +57,12 @@ struct PoolName {
   // The name with the options that are not what they are without.
   [[nodiscard]] std::string text() const;
 };
+
+// In the names of pools where services keep objects of their own (sift/sift_kept.cc). What lies there is believed, so no program names one.
+inline constexpr std::string_view kept_mark = ".kept-";
+[[nodiscard]] bool is_reserved(std::string_view name) noexcept;
+// Of a name that a program said, with its options or without. Error::denied: it is reserved.
+[[nodiscard]] Status check_not_reserved(std::string_view text);
 
 // Errors name the option, what it was and what it may be.
 [[nodiscard]] Result<PoolName> parse_pool_name(std::string_view text);

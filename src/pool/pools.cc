@@ -26,6 +26,7 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> bu
     return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere : std::max(elsewhere, waiting_.front().object.bytes);
   };
   table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
+  table_.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
   table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
 }
 
@@ -40,6 +41,7 @@ PoolsCounters Pools::counters() const {
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
   all.moves_waiting = moves_.size() + again_.size() + moving_;
+  all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
   return all;
 }
 
@@ -67,9 +69,15 @@ Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
   return &known->second;
 }
 
-Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user, bool tell_others, Effects& effects) {
+Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
   OFP_ASSIGN(const Definition* const known, find_definition(text));
-  if (known != nullptr) return known;
+  if (known != nullptr) {
+    OFP_TRY(table_.may_use(known->name.name, user, access));
+    Definition& there = definitions_.find(known->name.name)->second;
+    there.named_at = now_;
+    return &there;
+  }
+  if (by != By::disk) OFP_TRY(make_room(user));
   Definition made;
   OFP_ASSIGN(made.name, parse_pool_name(text));
   made.text = made.name.text();
@@ -78,9 +86,10 @@ Result<const Pools::Definition*> Pools::define(std::string_view text, uid_t user
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
-  const Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
+  made.named_at = now_;
+  Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   if (definition.name.policy == Policy::local) return &definition;
-  if (tell_others) spread(definition, user, now_, effects);
+  if (by == By::program) spread(definition, user, now_, effects);
   for (auto& [number, remote] : gets_)  // that waited for somebody to make the pool
     if (remote.get.pool == definition.name.name && remote.asking == 0) due(remote.retry_at = now_);
   return &definition;
@@ -102,6 +111,9 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
       newcomers.push_back(member);
   if (alive == alive_ && newcomers.empty()) return;
   alive_ = std::move(alive);
+  ++view_;
+  view_began_ = stamp();
+  conflicts_logged_ = 0;
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
     std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
@@ -110,10 +122,14 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (const auto& [name, definition] : definitions_) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell{.what = Put::What::definition, .place = {name, "", "", table_.user_of(name), 0, false}, .owners = newcomers};
+    Put tell;
+    tell.what = Put::What::definition;
+    tell.place = {name, "", "", table_.user_of(name), 0, false};
+    tell.owners = newcomers;
     start(std::move(tell), now, effects);
   }
   if (joining_until_ == never) plan_moves(anew);
+  compare_later(deadline_after(now, options_.compare_wait_ns));
   for (auto& [number, put] : puts_) {
     if (put.what != Put::What::definition && !put.moves) {
       const auto at = definitions_.find(put.place.pool);
@@ -151,8 +167,15 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     if (!answer) return tl::unexpected(answer.error());
     return {};
   };
+  const auto done = [&]() -> Result<std::uint64_t> {
+    OFP_TRY(answer);
+    wire::Done word{};
+    OFP_TRY(wire::decode(answer->payload, word));
+    return word.value;
+  };
   switch (asked.kind) {
-    case Asking::Kind::put: return on_put_answer(asked.number, asked.member, status(), now, effects);
+    case Asking::Kind::put: return on_put_answer(asked, done(), now, effects);
+    case Asking::Kind::compare: return on_compared(asked, done());
     case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel: return;
@@ -222,11 +245,12 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   if (text.starts_with("sift:/"))
     return refuse(channel, request.ticket,
                   {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)}, effects);
+  if (Status may = check_not_reserved(text); !may) return refuse(channel, request.ticket, std::move(may).error(), effects);
   auto known = find_definition(text);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
-    known = define(text, channels_.at(channel).user, true, effects);
+    known = define(text, channels_.at(channel).user, Access::read, By::program, effects);
   if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
   const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
   if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
@@ -280,9 +304,10 @@ void Pools::on_time(TimeNs now, Effects& effects) {
     joining_until_ = never;
     plan_moves({});
   }
+  if (now >= compare_at_) compare(now, effects);
   start_moves(now, effects);
   ask_removals_again(now, effects);
-  due(joining_until_);
+  due(std::min(joining_until_, compare_at_));
   for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
   if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)

@@ -7,15 +7,18 @@
 //   query         each member's part of it, for query_service.h                                                       pools_query.cc
 //   list, drop    asked of all members, and put together                                                              pools_gather.cc
 //   what other members ask of this one                                                                                 pools_serve.cc
-//   rows whose owners change when members come and go                                                                  pools_move.cc
+//   rows whose owners change when members come and go; which of two objects of the same keys stays                     pools_move.cc
+//   what owners have is compared after that                                                                            pools_compare.cc
 //   objects on disk                                                                                                   pools_spill.cc
 //   objects of services beside this one                                                                                pools_keep.cc
+//   how many pools a user has, and which go                                                                          pools_bounds.cc
 //
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
 // agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
 // are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -50,6 +53,8 @@ struct PoolsOptions {
   TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
   std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
   std::uint64_t reserved_bytes_max = UINT64_MAX; // of all that is set aside for what other members keep here
+  TimeNs compare_wait_ns = second_ns;          // after members changed, until owners compare what they have
+  std::int64_t (*real_clock)() = nullptr;      // CLOCK_REALTIME, which stamps puts; null: the time that is given
   TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
   std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
 };
@@ -58,6 +63,8 @@ struct PoolsCounters {
   std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
   std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0, removals_waiting = 0;
+  std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
+  std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
 };
 
 struct Answer {
@@ -87,8 +94,11 @@ class Pools final : public mover::Store, public QueryMembers {
                                           Effects& effects) override;
   [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
                                       uid_t user) override;
-  void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                Effects& effects) override;
+  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                                Effects& effects) override;
+  void leave(const std::string& pool) override;
+  // A pool of the configuration: it stays, though nobody uses it.
+  [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
 
   // ---- computations: carried out by `computes`, which asks for what lies here
   void serve_computes(Computes& computes);
@@ -150,7 +160,7 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   // `is_member`: the channel is one of an agent of this agent's user.
   void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects);
-  void on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, TimeNs now, Effects& effects);
+  void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects);
 
   // ---- completions
   void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
@@ -189,6 +199,10 @@ class Pools final : public mover::Store, public QueryMembers {
     std::vector<std::string> before;   // those before the last change
     std::vector<std::string> missed;   // that went since rows last had all their copies, as far as this member knows
     std::vector<std::string> lost;     // that went with rows which no other member has, and are not back
+    std::size_t streams = 0;           // admitted, and not closed
+    bool stays = false;                // while it is a service's, or the configuration's
+    bool dropped = false;              // all that was in it was, and no stream was admitted since
+    TimeNs named_at = 0;
   };
   // One thing that several members are to have.
   struct Put {
@@ -196,12 +210,12 @@ class Pools final : public mover::Store, public QueryMembers {
     Place place{};
     FramePtr frame{};  // the object
     std::uint32_t rank = 0, ranks = 0;
+    PutId id{};                     // the object's
     std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
     bool moves = false;             // to new owners, because members changed
     bool drop_after = false;        // and does not stay here
     std::uint32_t failures = 0;     // of this move before
     std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
-    bool recovered = false;         // is from before this start
     bool keeping = false;           // it is being written to disk here
     std::uint64_t number = 0;       // of this process's puts
     std::vector<std::string> owners{};  // that are to have it
@@ -212,12 +226,14 @@ class Pools final : public mover::Store, public QueryMembers {
     Kept kept{};                    // a service's: how it ended
   };
   struct RemoteGet {
-    FrameTable::Get get;
+    FrameTable::Get get;             // of no channel, if it repairs
+    RecordPtr repairs{};             // what was lost here; its copy is put in its place
     ComputationPtr computation{};  // what is wanted is its output; null: the object itself
     std::vector<std::string> tried;  // owners that had it not, or did not answer
     std::uint64_t asking = 0;        // the token's number; 0: none
     std::string owner;               // that is asked
     bool fetched = false;            // by fetch(): nobody else is asked
+    bool waits = false;              // nobody had it: it is waited for where it is to come
     Fetched tell{};                  // fetch_part's: instead of an answer to a program
     FramePtr delivered;
     TimeNs retry_at = never;
@@ -251,13 +267,15 @@ class Pools final : public mover::Store, public QueryMembers {
     FrameTable::Keys keys;
     std::vector<std::string> owners;
   };
+  using Digests = std::array<std::uint64_t, wire::compared_parts>;
   // What was asked of a member, by the number of its token.
   struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal } kind;
+    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
     std::uint64_t number;  // of the put, get, gather, listing or following
     std::string member;
-    FrameTable::Get get{};  // deliver: what it answers; removal: of what
+    FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
     FramePtr object{};
+    std::uint64_t counter = 0;  // put: its stamp
   };
   // An object that another member put or delivered, and that is pulled from it.
   struct Incoming {
@@ -267,7 +285,7 @@ class Pools final : public mover::Store, public QueryMembers {
     PutId id{};
     std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
     std::uint64_t rows = 0;
-    bool arrow = false, moved = false, recovered = false;
+    bool arrow = false;
     TimeNs deadline = never;  // for room
     Failure last{};           // why it has none
   };
@@ -291,7 +309,10 @@ class Pools final : public mover::Store, public QueryMembers {
   // pools.cc
   // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
   [[nodiscard]] Result<const Definition*> find_definition(std::string_view text);
-  [[nodiscard]] Result<const Definition*> define(std::string_view text, uid_t user, bool tell_others, Effects& effects);
+  enum class By { program, member, disk };  // who names it: a program's is told to others, and what is on disk counts for no limit
+  using Access = FrameTable::Access;
+  // Error::denied: it is there, and the user may not use it so.
+  [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
@@ -309,12 +330,18 @@ class Pools final : public mover::Store, public QueryMembers {
   static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
   [[nodiscard]] static bool may_pass(Error code) noexcept;
 
+  // pools_bounds.cc
+  [[nodiscard]] Status make_room(uid_t user);
+  [[nodiscard]] std::set<std::string_view> in_use() const;
+
   // pools_put.cc
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
-  void on_put_answer(std::uint64_t number, const std::string& member, const Status& status, TimeNs now, Effects& effects);
+  void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
+  [[nodiscard]] std::uint64_t stamp() noexcept;
+  void stamp_again(Put& put, std::uint64_t later) noexcept;
   void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
   void finish(std::uint64_t number, Status status, Effects& effects);
 
@@ -373,11 +400,11 @@ class Pools final : public mover::Store, public QueryMembers {
   // pools_spill.cc
   [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
   void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
-  // An object of these keys is here that is not older than what arrives.
-  [[nodiscard]] bool has_newer(const Incoming& incoming) const;
   void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
   void give_away_later(const Place& place);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
+  void on_lost(const RecordPtr& record, Effects& effects);
+  void repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects);
 
   // pools_keep.cc
   void set_reserve(Incoming& incoming) const;
@@ -389,6 +416,20 @@ class Pools final : public mover::Store, public QueryMembers {
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
   void moved(const Put& put, const Status& status);
+  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be stamped again. Nothing: it is
+  // wanted. Says so if one is given up of which the other does not know.
+  [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
+  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file = nullptr);
+  void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
+
+  // pools_compare.cc
+  void compare_later(TimeNs at) noexcept;
+  void compare(TimeNs now, Effects& effects);
+  [[nodiscard]] const std::map<std::string, Digests>& digests_of(const Definition& definition);
+  [[nodiscard]] Status serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  void on_compared(const Asking& asked, Result<std::uint64_t> differs);
+  [[nodiscard]] std::set<FrameTable::Keys> tried_again(const std::string& pool) const;
+  [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
 
   PoolsOptions options_;
   std::shared_ptr<mover::BufferCache> buffers_;
@@ -415,7 +456,22 @@ class Pools final : public mover::Store, public QueryMembers {
   std::uint64_t freed_seen_ = 0;  // of the table
   bool waits_for_budget_ = false;  // some put, or some object of another member
   TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
+  std::map<uid_t, TimeNs> swept_at_;  // when nothing of the user's could go
+  std::map<uid_t, std::size_t> ends_under_way_;  // of steps, to other members
   std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
+
+  std::uint64_t clock_ = 0;  // the largest counter of a put that was seen
+  std::uint64_t view_ = 1;   // grows whenever members change
+  std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
+  std::uint64_t conflicts_logged_ = 0;  // since then
+  TimeNs compare_at_ = never;
+  std::size_t comparing_ = 0;  // members that were asked
+  struct Compared {
+    TimeNs at = 0;
+    std::uint64_t view = 0;
+    std::map<std::string, Digests> digests;  // by the member that owns the rows too
+  };
+  std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
 
   struct SetAside {
     std::shared_ptr<Reserve> memory;

@@ -71,8 +71,9 @@ std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, 
 Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerCompute asked{};
   OFP_TRY(wire::decode(request.payload, asked));
+  OFP_TRY(check_not_reserved(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
-  OFP_ASSIGN(const Definition* const definition, define(asked.pool, static_cast<uid_t>(asked.user), false, effects));
+  OFP_ASSIGN(const Definition* const definition, define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
   computes_->begin({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = definition->name.name,
                     .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .of_member = true, .inbox = asked.inbox,
                     .reader = std::string(asked.reader), .delivery = asked.delivery, .wait_ns = asked.wait_ns,

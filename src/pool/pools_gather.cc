@@ -94,7 +94,10 @@ Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std:
   OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, table_.drop(pool, user, row_glob, column_glob));
   const auto known = definitions_.find(pool);
   const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
-  if (known != definitions_.end() && says_all(row_glob) && says_all(column_glob)) known->second.lost.clear();  // what is lost was dropped, too
+  if (known != definitions_.end() && says_all(row_glob) && says_all(column_glob)) {
+    known->second.lost.clear();  // what is lost was dropped, too
+    known->second.dropped = known->second.streams == 0;
+  }
   if (known == definitions_.end()) return dropped.size();
   return static_cast<std::uint64_t>(std::ranges::count_if(dropped, [&](const FrameTable::Keys& keys) {
     const std::vector<std::string> all = owners(known->second, keys.first);
@@ -103,6 +106,7 @@ Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std:
 }
 
 Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user) {
+  OFP_TRY(check_not_reserved(pool));
   OFP_ASSIGN(const Definition* const definition, find_definition(pool));
   if (definition != nullptr && is_elsewhere(*definition))
     return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects", definition->name.name,

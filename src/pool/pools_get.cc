@@ -42,20 +42,23 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   RemoteGet& remote = gets_.at(number);
   FrameTable::Get& get = remote.get;
   remote.retry_at = never;
-  const bool waits = get.wait_ns != 0;
+  const bool wanted_later = get.wait_ns != 0;
   const auto give_up = [&] {
-    if (waits && remote.last.code != Error::denied) remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
+    if (wanted_later && remote.last.code != Error::denied) remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
     refuse(get.channel, get.ticket, remote.last, effects);
     gets_.erase(number);
   };
-  if (waits && now >= get.deadline) return give_up();
+  if (wanted_later && now >= get.deadline) return give_up();
   const auto known = definitions_.find(get.pool);
   if (known == definitions_.end()) {
-    if (!waits) return give_up();
+    if (!wanted_later) return give_up();
     return due(get.deadline);  // define() comes back to it
   }
   const Definition& definition = known->second;
   std::vector<std::string> candidates = owners(definition, get.keys.first);
+  // All owners are asked before one is waited at: it may have been the last to come.
+  remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
+  const bool waits = remote.waits;
   const auto is_here = [&] { return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys); };
   if (!waits || is_here())
     for (std::string& before : owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
@@ -77,7 +80,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     }
     remote.owner = candidate;
     ++counters_.remote_gets;
-    const TimeNs wait = waits && get.deadline != never ? get.deadline - now : get.wait_ns;
+    const TimeNs wait = !waits ? 0 : get.deadline != never ? get.deadline - now : get.wait_ns;
     if (remote.computation) {
       remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
       return;
@@ -94,8 +97,9 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   }
   if (candidates.empty())
     remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
-  if (!waits) return give_up();
+  if (!wanted_later) return give_up();
   remote.tried.clear();
+  if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
   due(remote.retry_at = now + options_.retry_ns);
 }
 
@@ -155,7 +159,10 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
   }
   if (frame) {
     const FrameTable::Get get = std::move(remote.get);
+    const RecordPtr repairs = std::move(remote.repairs);
+    const std::string owner = std::move(remote.owner);
     gets_.erase(at);
+    if (repairs) return repair(repairs, owner, std::move(frame), now, effects);
     return table_.answer(get, frame, effects);
   }
   remote.last = std::move(status).error();
@@ -221,6 +228,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
     if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
     remote.tried.clear();
+    remote.waits = false;
     again.push_back(number);
   }
   for (FrameTable::Get& get : table_.take_waiting([&](const FrameTable::Get& get) {

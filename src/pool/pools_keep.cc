@@ -23,7 +23,8 @@ constexpr std::size_t removals_max = 1 << 16;  // then the first by name is not 
 
 Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& effects) {
   now_ = now;
-  OFP_TRY(define(text, user, true, effects));
+  OFP_ASSIGN(Definition* const definition, define(text, user, Access::write, By::program, effects));
+  definition->stays = true;
   return {};
 }
 
@@ -61,7 +62,9 @@ void Pools::set_reserve(Incoming& incoming) const {
 void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
   now_ = now;
   if (removals_.erase({place.pool, {place.row_key, place.column_key}}) != 0) counters_.removals_waiting = removals_.size();
-  Put put{.place = place, .frame = std::move(object)};
+  Put put;
+  put.place = place;
+  put.frame = std::move(object);
   put.kept = std::move(kept);
   put.owners = owners(definitions_.find(place.pool)->second, place.row_key);
   start(std::move(put), now, effects);
@@ -129,6 +132,10 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
   for (const std::uint64_t number : open) finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
   for (const FrameTable::Held& held : table_.held(pool)) table_.remove(pool, held.keys);
   unreserve(pool);
+  if (const auto known = definitions_.find(pool); known != definitions_.end()) {
+    known->second.stays = false;
+    known->second.dropped = true;
+  }
   std::erase_if(removals_, [&](const auto& each) { return each.first.first == pool; });
   counters_.removals_waiting = removals_.size();
 }

@@ -1,8 +1,8 @@
 // Rows whose owners change when members come and go.
 //
 // Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner before
-// that is none any more sends to all, and drops its own when they have it. What arrives does not replace what is there: that
-// was put later, at its new place. A move that fails is tried again: its row has fewer copies than it is to have until then.
+// that is none any more sends to all, and drops its own when they have it. Of what arrives and what is there the later put stays
+// (put_id.h). A move that fails is tried again: its row has fewer copies than it is to have until then.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -99,9 +99,15 @@ void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& ef
     --moving_;
     return due(now);
   }
-  Put put{.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden},
-          .frame = std::move(frame), .moves = true, .drop_after = move.drop_after, .failures = move.failures,
-          .recovered = table_.is_recovered(move.pool, move.keys), .owners = move.to};
+  Put put;
+  put.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden};
+  put.frame = std::move(frame);
+  put.id = held->id;
+  put.moves = true;
+  put.drop_after = move.drop_after;
+  put.failures = move.failures;
+  put.owners = move.to;
+  put.id.moved = true;
   start(std::move(put), now, effects);
 }
 
@@ -113,7 +119,10 @@ void Pools::moved(const Put& put, const Status& status) {
   if (status) {
     ++counters_.moved_rows;
     const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);  // again, meanwhile
-    if (put.drop_after && !is_owner) table_.remove(put.place.pool, keys);
+    const PutId* const here = table_.id_of(put.place.pool, keys);
+    if (!put.drop_after || is_owner || here == nullptr) return;
+    if (here->version() == put.id.version()) table_.remove(put.place.pool, keys);
+    else give_away_later(put.place);  // it was put anew meanwhile
     return;
   }
   ++counters_.failed_moves;
@@ -123,6 +132,58 @@ void Pools::moved(const Put& put, const Status& status) {
   log(put.failures == 0 ? LogLevel::warning : LogLevel::debug, "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s",
       put.place.pool, keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
   again_.push_back({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
+}
+
+// ---- which of two objects of the same keys stays
+
+std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
+  const FrameTable::KeysView keys{place.row_key, place.column_key};
+  // From a member that has not heard yet that it is no more.
+  if (id.moved && !removals_.empty() && removals_.contains({place.pool, {place.row_key, place.column_key}})) return 0;
+  const PutId* const here = table_.id_of(place.pool, keys);
+  if (here == nullptr) {
+    if (!id.moved) id.view = view_;
+    return std::nullopt;
+  }
+  if (*here == id && *here != PutId{}) return here->counter >= id.counter ? std::optional<std::uint64_t>{0} : std::nullopt;
+  const bool stays = here->version() > id.version();
+  if (!id.moved) {
+    if (!stays || here->counter == 0) return std::nullopt;
+    return here->knows(id.version()) ? 0 : here->counter;
+  }
+  if (!stays) {
+    if (here->version() == id.version()) return 0;
+    return std::nullopt;
+  }
+  // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put by members
+  // that saw others: those here may never have noticed that they were cut off.
+  if (!here->knows(id.version()) && (here->view != view_ || id.counter > view_began_)) note_conflict(place, *here, id);
+  table_.learn(place.pool, keys, id);
+  return 0;
+}
+
+// What another member has put, and is wanted.
+Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file) {
+  const PutId* const here = table_.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
+  const std::optional<PutId> replaced = here != nullptr && id.moved && !id.knows(here->version()) ? std::optional(*here) : std::nullopt;
+  taking_moved_ = id.moved;
+  const Status taken = table_.put(place, std::move(frame), now, effects, id, file);
+  taking_moved_ = false;
+  if (!taken) return taken;
+  if (replaced) note_conflict(place, id, *replaced);
+  if (id.moved) compare_later(deadline_after(now, options_.compare_wait_ns));  // other owners may lack it, too
+  give_away_later(place);
+  return {};
+}
+
+void Pools::note_conflict(const Place& place, const PutId& stays, const PutId& goes) {
+  constexpr std::uint64_t logged_max = 16;  // until members change again; all are counted
+  if (stays.counter == 0 || goes.counter == 0) return;  // of a time before there were versions
+  ++counters_.conflicts;
+  if (++conflicts_logged_ > logged_max) return;
+  log(LogLevel::warning, "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}", place.pool,
+      brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
+      conflicts_logged_ == logged_max ? "; further ones are counted only (pool_conflicts_total)" : "");
 }
 
 }  // namespace offpath::pool

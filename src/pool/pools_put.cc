@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
+
+#include "base/log.h"
 #include "pool/pools.h"
 #include "wire/message_kinds.h"
 #include "wire/peer_messages.h"
@@ -13,9 +16,17 @@ using mover::Stored;
 using wire::EntryKind;
 
 Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
-  OFP_ASSIGN(const Definition* const definition, define(pool, user, true, effects));
-  OFP_TRY(table_.admit(definition->name.name, user));
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(Definition* const definition, define(pool, user, Access::write, By::program, effects));
+  ++definition->streams;
+  definition->dropped = false;
   return definition->name.name;
+}
+
+void Pools::leave(const std::string& pool) {
+  const auto known = definitions_.find(pool);
+  OFP_ASSERT(known != definitions_.end() && known->second.streams > 0);
+  --known->second.streams;
 }
 
 Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
@@ -23,13 +34,17 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   const auto known = definitions_.find(place.pool);
   if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
   const Definition& definition = known->second;
-  if (!is_elsewhere(definition) && definition.name.options.spill != Spill::durable) {
+  const PoolOptions& options = definition.name.options;
+  if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
     // Numbered, or another put of these keys were taken for this one again.
-    const Status status = table_.put(place, frame, now, effects, {process_, next_number_++});
+    const Status status = table_.put(place, frame, now, effects, {process_, next_number_++, definition.name.policy == Policy::local ? 0 : stamp()});
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(status.error());
   }
-  Put put{.place = place, .frame = std::move(frame), .token = token};
+  Put put;
+  put.place = place;
+  put.frame = std::move(frame);
+  put.token = token;
   put.owners = is_elsewhere(definition) ? owners(definition, place.row_key) : std::vector{self_};
   start(std::move(put), now, effects);
   return Stored::later;
@@ -41,28 +56,55 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
   return table_.find(pool, row_key, column_key, user);
 }
 
-void Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                     Effects& effects) {
+Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                       Effects& effects) {
   now_ = now;
   const auto known = definitions_.find(pool);
-  if (known == definitions_.end()) return;
+  if (known == definitions_.end()) return {};
   const Definition& definition = known->second;
   if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
-  start({.what = Put::What::step_end, .place = {pool, row_key, "", table_.user_of(pool), 0, false},
-         .rank = rank, .ranks = ranks, .owners = owners(definition, row_key)},
-        now, effects);
+  const uid_t user = table_.user_of(pool);
+  std::size_t& under_way = ends_under_way_[user];
+  if (under_way >= options_.table.user_steps_max)
+    return fail(Error::too_large, "{} ends of steps of user {} are on their way to other members, which is the limit of each user (limits.user_steps_max)",
+                under_way, user);
+  ++under_way;
+  Put put;
+  put.what = Put::What::step_end;
+  put.place = {pool, row_key, "", table_.user_of(pool), 0, false};
+  put.rank = rank;
+  put.ranks = ranks;
+  put.owners = owners(definition, row_key);
+  start(std::move(put), now, effects);
+  return {};
 }
 
 // All members learn of a pool when it is made, so that they agree where its rows lie.
 void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
-  Put tell{.what = Put::What::definition, .place = {definition.name.name, "", "", user, 0, false}};
+  Put tell;
+  tell.what = Put::What::definition;
+  tell.place = {definition.name.name, "", "", user, 0, false};
   for (const std::string& member : alive_)
     if (member != self_) tell.owners.push_back(member);
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
 }
 
+// Larger than any that was seen, and of several agents' about in the order of their clocks.
+std::uint64_t Pools::stamp() noexcept {
+  const std::int64_t time = options_.real_clock != nullptr ? options_.real_clock() : now_;
+  return clock_ = std::max(clock_ + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(time, 0)));
+}
+
+// All owners are asked anew: an object of which one has another version is stored nowhere.
+void Pools::stamp_again(Put& put, std::uint64_t later) noexcept {
+  clock_ = std::max(clock_, std::min(later, put_counter_max));
+  put.id.counter = stamp();
+  put.done.clear();
+}
+
 void Pools::start(Put put, TimeNs now, Effects& effects) {
   put.number = next_number_++;
+  if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, stamp()};
   put.deadline = deadline_after(now, options_.put_wait_ns);
   const std::uint64_t number = put.number;
   puts_.emplace(number, std::move(put));
@@ -96,7 +138,16 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
       put.last = std::move(status).error();
     }
   }
-  const bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
+  bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
+  if (put.what == Put::What::object && !put.moves) {
+    const PoolOptions& options = definitions_.find(put.place.pool)->second.name.options;
+    if (put.owners.size() < options.min_copies) {
+      all = false;
+      put.last = {Error::timeout, fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is stored, and {} of its members live: {}",
+                                              put.place.pool, brief(put.place.row_key), brief(put.place.column_key), options.min_copies,
+                                              put.owners.size(), fmt::join(put.owners, ", "))};
+    }
+  }
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
   const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
   // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
@@ -107,16 +158,21 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
 Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
   switch (put.what) {
     case Put::What::object:
+      if (const auto later = not_wanted(put.place, put.id)) {
+        if (*later == 0) return {};
+        stamp_again(put, *later);
+      }
       if (table_.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
-      return table_.put(put.place, put.frame, now, effects, {process_, put.number});
-    case Put::What::step_end: table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects); return {};
+      return table_.put(put.place, put.frame, now, effects, put.id);
+    case Put::What::step_end: return table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
     case Put::What::definition: return {};
   }
   return {};
 }
 
 void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects) {
-  const Asking asking{Asking::Kind::put, put.number, owner};
+  Asking asking{Asking::Kind::put, put.number, owner};
+  asking.counter = put.id.counter;
   const std::uint64_t user = put.place.user;
   if (put.what == Put::What::definition) {
     ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
@@ -137,28 +193,33 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   counters_.remote_bytes += put.frame->bytes;
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
   ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, text = text_of(put.place.pool), process = process_, number = put.number, moved = put.moves, recovered = put.recovered, rows = put.frame->rows,
+      [place = put.place, text = text_of(put.place.pool), id = put.id, over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows,
        arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
-        wire::PeerPut message{.user = place.user, .writer = process, .number = number, .rows = rows, .keep = place.keep,
-                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .recovered = recovered, .offer = memory.offer,
-                              .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key};
+        wire::PeerPut message{.user = place.user, .writer = id.writer, .number = id.number, .rows = rows, .keep = place.keep,
+                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
+                              .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key,
+                              .counter = id.counter, .over = over};
         message.object.length = bytes;
         wire::encode(message, payload);
       },
       effects);
 }
 
-void Pools::on_put_answer(std::uint64_t number, const std::string& member, const Status& status, TimeNs now, Effects& effects) {
-  const auto at = puts_.find(number);
+void Pools::on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects) {
+  const auto at = puts_.find(asked.number);
   if (at == puts_.end()) return;
   Put& put = at->second;
-  put.asked.erase(member);
-  if (status) {
-    put.done.insert(member);
-    return work(number, now, effects);
+  put.asked.erase(asked.member);
+  if (later) {
+    if (*later != 0 && put.what == Put::What::object && !put.moves) {
+      if (*later >= put.id.counter) stamp_again(put, *later);
+    } else if (asked.counter == put.id.counter) {  // otherwise it has it under an earlier stamp
+      put.done.insert(asked.member);
+    }
+    return work(asked.number, now, effects);
   }
-  if (!may_pass(status.error().code)) return finish(number, status, effects);
-  put.last = status.error();
+  if (!may_pass(later.error().code)) return finish(asked.number, tl::unexpected(std::move(later).error()), effects);
+  put.last = std::move(later).error();
   ++counters_.retries;
   put.retry_at = now + options_.retry_ns;
   due(put.retry_at);
@@ -167,6 +228,12 @@ void Pools::on_put_answer(std::uint64_t number, const std::string& member, const
 void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
+  if (put.what == Put::What::step_end) {
+    const auto under_way = ends_under_way_.find(put.place.user);
+    if (--under_way->second == 0) ends_under_way_.erase(under_way);
+  }
+  if (put.what == Put::What::definition && !status && !may_pass(status.error().code))
+    log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool, status.error().message);
   if (put.moves) {
     moved(put, status);
     remember_move(put);

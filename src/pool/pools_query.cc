@@ -17,7 +17,7 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr std::uint32_t inbox_bytes = 16 << 10;  // a larger frame is delivered
+constexpr std::uint32_t answer_inbox_bytes = 16 << 10;  // a larger frame is delivered
 
 }  // namespace
 
@@ -28,6 +28,7 @@ std::uint64_t Pools::view_of(const Definition& definition) {
 }
 
 Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& pool) {
+  OFP_TRY(check_not_reserved(pool));
   OFP_ASSIGN(const Definition* const definition, find_definition(pool));
   if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
@@ -56,7 +57,8 @@ std::vector<std::string> Pools::lost(const std::string& pool) const {
 }
 
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
-  OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, false, effects));
+  OFP_TRY(check_not_reserved(part.pool));
+  OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
   if (view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked", self_,
                 definition->members.size(), definition->name.name);
@@ -84,7 +86,7 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
   remote.tell = std::move(fetched);
   // The member's own time is over first, and its failure says more.
   remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns),
-                      nullptr, inbox_bytes,
+                      nullptr, answer_inbox_bytes,
                       [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
                         compose(memory, number, payload);
                       },

@@ -40,6 +40,7 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_deliver: return serve_delivery(channel, request, now, effects);
       case EntryKind::peer_list: return serve_list(channel, request, effects);
       case EntryKind::peer_drop: return serve_drop(channel, request, effects);
+      case EntryKind::peer_compare: return serve_compare(channel, request, effects);
       case EntryKind::peer_step_end: return serve_step_end(channel, request, now, effects);
       case EntryKind::peer_define: return serve_definition(request, effects).map([&] {
         effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
@@ -55,23 +56,24 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
 Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
-  OFP_ASSIGN(const Definition* const definition, define(put.pool, static_cast<uid_t>(put.user), false, effects));
+  OFP_ASSIGN(Definition* const definition, define(put.pool, static_cast<uid_t>(put.user), Access::write, By::member, effects));
+  definition->dropped = false;
   Incoming incoming;
   incoming.object = {channel, put.offer, put.object, put.object.length, static_cast<uid_t>(put.user), deadline_after(now, offer_wait_ns)};
   incoming.ticket = request.ticket;
   incoming.place = {definition->name.name, std::string(put.row_key), std::string(put.column_key), static_cast<uid_t>(put.user),
                     put.keep, put.hidden};
-  OFP_TRY(table_.admit(definition->name.name, incoming.place.user));
-  incoming.id = {put.writer, put.number};
+  if (put.counter > put_counter_max) return fail(Error::protocol, "put of a member: its counter is {}, at most {} is possible", put.counter, put_counter_max);
+  incoming.id = {put.writer, put.number, put.counter, {}, put.moved};
+  OFP_ASSIGN(incoming.id.over, decode_over(put.over));
+  clock_ = std::max(clock_, put.counter);
   incoming.rows = put.rows;
   incoming.arrow = put.arrow;
-  incoming.moved = put.moved;
-  incoming.recovered = put.recovered;
   incoming.deadline = deadline_after(now, put.wait_ns);
   ++counters_.served_puts;
-  if (put.moved && has_newer(incoming)) {
+  if (const auto later = not_wanted(incoming.place, incoming.id)) {
     if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
-    effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+    effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{*later}});
     return {};
   }
   waiting_.push_back(std::move(incoming));
@@ -97,7 +99,7 @@ Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& reques
   return {};
 }
 
-void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Fd fd, TimeNs now, Effects& effects) {
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
   now_ = now;
   table_.on_offer(channel, number, std::move(fd), effects);
   if (!waiting_.empty()) admit_incoming(now, effects);
@@ -169,13 +171,12 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
   if (incoming.delivery == 0) {
-    // What was put here while it was under way is newer.
-    if (incoming.moved && has_newer(incoming)) return answer({});
+    if (const auto later = not_wanted(incoming.place, incoming.id)) {  // another came while this one was under way
+      effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{*later}});
+      return;
+    }
     if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
-    taking_moved_ = incoming.moved;
-    Status stored = table_.put(incoming.place, std::move(frame), now, effects, incoming.id);
-    taking_moved_ = false;
-    return answer(stored);
+    return answer(take(incoming.place, std::move(frame), std::move(incoming.id), now, effects));
   }
   const auto asked = gets_.find(incoming.delivery);
   if (asked == gets_.end()) return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
@@ -188,7 +189,7 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
 Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerGet get{};
   OFP_TRY(wire::decode(request.payload, get));
-  OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), false, effects));
+  OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), Access::read, By::member, effects));
   ++counters_.served_gets;
   table_.get({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(get.user), .pool = definition->name.name,
               .keys = {std::string(get.row_key), std::string(get.column_key)}, .of_member = true, .inbox = get.inbox,
@@ -256,8 +257,9 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
 Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerStepEnd end{};
   OFP_TRY(wire::decode(request.payload, end));
-  OFP_ASSIGN(const Definition* const definition, define(end.pool, static_cast<uid_t>(end.user), false, effects));
-  table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects);
+  OFP_TRY(check_not_reserved(end.pool));
+  OFP_ASSIGN(const Definition* const definition, define(end.pool, static_cast<uid_t>(end.user), Access::write, By::member, effects));
+  OFP_TRY(table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};
 }
@@ -265,8 +267,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
 Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
-  auto made = define(message.pool, static_cast<uid_t>(message.user), false, effects);
-  if (!made) return tl::unexpected(std::move(made).error());
+  OFP_TRY(define(message.pool, static_cast<uid_t>(message.user), Access::write, By::member, effects));
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t plan_rows = 1 << 18;
 
-std::uint64_t bytes_of(const arrow::RecordBatch& batch) {
+std::uint64_t batch_bytes(const arrow::RecordBatch& batch) {
   std::uint64_t bytes = 0;
   for (const auto& column : batch.columns())
     for (const auto& buffer : column->data()->buffers) bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
@@ -28,9 +28,6 @@ std::uint64_t bytes_of(const arrow::RecordBatch& batch) {
 // taken down on some of them when its answer is there, and what it holds would have to outlive that.
 class Acero final : public QueryWay {
  public:
-  explicit Acero(std::uint64_t memory_bytes_max)
-      : counted_(arrow::default_memory_pool()), memory_(&counted_, static_cast<std::int64_t>(memory_bytes_max)) {}
-
   Result<QueryStep> step(QueryWork& work, const std::stop_token& stop) override {
     return work.bound.aggregates.empty() ? select(work, stop) : aggregate(work, stop);
   }
@@ -73,8 +70,8 @@ class Acero final : public QueryWay {
     }
     done.finished = next_ == work.pieces.size();
     if (done.frames.empty() && !answered_) {
-      OFP_ARROW_ASSIGN(const auto none, arrow::RecordBatch::MakeEmpty(work.bound.output), "answering");
-      OFP_ASSIGN(FramePtr frame, write_frame(*none, *work.cache, work.user));
+      OFP_ARROW_ASSIGN(const auto none, arrow::RecordBatch::MakeEmpty(work.bound.output, work.memory.get()), "answering");
+      OFP_ASSIGN(FramePtr frame, write_frame(*none, *work.cache, work.user, *work.memory));
       done.frames.push_back(std::move(frame));
     }
     answered_ |= !done.frames.empty();
@@ -87,21 +84,22 @@ class Acero final : public QueryWay {
       std::vector<Group> groups = next_groups(work);
       OFP_TRY(work.for_pieces(0, groups.size(), stop, [&](unsigned, std::size_t number) -> Status {
         OFP_ASSIGN(const auto table, run(work, groups[number], aggregate_plan(work)));
-        OFP_ARROW_ASSIGN(const auto partial, table->CombineChunksToBatch(), "aggregating");
-        OFP_ASSIGN(groups[number].partial, with_types(*partial, work.bound.output));
+        OFP_ARROW_ASSIGN(const auto partial, table->CombineChunksToBatch(work.memory.get()), "aggregating");
+        OFP_ASSIGN(groups[number].partial, with_types(work, *partial, work.bound.output));
         return {};
       }));
       for (Group& group : groups) partials.push_back(std::move(group.partial));
     } while (next_ < work.pieces.size());
-    OFP_ASSIGN(const auto folded, fold_partials(work.query, partials));
+    OFP_ASSIGN(const auto folded, fold_partials(work.query, partials, *work.memory));
     return answer_aggregates(work, folded);
   }
 
-  static Result<std::shared_ptr<arrow::RecordBatch>> with_types(const arrow::RecordBatch& batch,
+  static Result<std::shared_ptr<arrow::RecordBatch>> with_types(const QueryWork& work, const arrow::RecordBatch& batch,
                                                                 const std::shared_ptr<arrow::Schema>& schema) {
     arrow::ArrayVector columns;
+    cp::ExecContext context(work.memory.get());
     for (int i = 0; i < batch.num_columns(); ++i) {
-      OFP_ARROW_ASSIGN(auto column, cp::Cast(*batch.column(i), schema->field(i)->type()), "aggregating");
+      OFP_ARROW_ASSIGN(auto column, cp::Cast(*batch.column(i), schema->field(i)->type(), cp::CastOptions::Safe(), &context), "aggregating");
       columns.push_back(std::move(column));
     }
     return arrow::RecordBatch::Make(schema, batch.num_rows(), std::move(columns));
@@ -163,7 +161,7 @@ class Acero final : public QueryWay {
     OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(work.bound.input, batches), "reading frames");
     nodes.insert(nodes.begin(), ac::Declaration("table_source", ac::TableSourceNodeOptions(table, piece_rows_max)));
     ac::QueryOptions options;
-    options.memory_pool = &memory_;
+    options.memory_pool = work.memory.get();
     options.use_threads = false;
     auto made = ac::DeclarationToTable(ac::Declaration::Sequence(std::move(nodes)), std::move(options));
     if (!made.ok() && made.status().IsOutOfMemory())
@@ -173,25 +171,23 @@ class Acero final : public QueryWay {
   }
 
   Status write(const QueryWork& work, const arrow::Table& table, Group& group) {
-    OFP_ARROW_ASSIGN(const auto whole, table.CombineChunksToBatch(&memory_), "putting the answer together");
+    OFP_ARROW_ASSIGN(const auto whole, table.CombineChunksToBatch(work.memory.get()), "putting the answer together");
     const auto batch = arrow::RecordBatch::Make(work.bound.output, whole->num_rows(), whole->columns());
-    const auto frames = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes_of(*batch) / work.limits.frame_bytes_max));
+    const auto frames = std::max<std::int64_t>(1, static_cast<std::int64_t>(batch_bytes(*batch) / work.limits.frame_bytes_max));
     const std::int64_t rows = (batch->num_rows() + frames - 1) / frames;
     for (std::int64_t row = 0; row < batch->num_rows(); row += rows) {
-      OFP_ASSIGN(FramePtr frame, write_frame(*batch->Slice(row, rows), *work.cache, work.user));
+      OFP_ASSIGN(FramePtr frame, write_frame(*batch->Slice(row, rows), *work.cache, work.user, *work.memory));
       group.frames.push_back(std::move(frame));
     }
     return {};
   }
 
-  arrow::ProxyMemoryPool counted_;
-  arrow::CappedMemoryPool memory_;
   std::size_t next_ = 0;
   bool answered_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<QueryWay> make_acero(const QueryWork& work) { return std::make_unique<Acero>(work.limits.memory_bytes_max); }
+std::unique_ptr<QueryWay> make_acero() { return std::make_unique<Acero>(); }
 
 }  // namespace offpath::pool

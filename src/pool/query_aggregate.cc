@@ -176,7 +176,7 @@ class AggregateLoops final : public QueryWay {
   Result<std::shared_ptr<arrow::RecordBatch>> partial_answer(const QueryWork& work, const Reduced& all) const {
     arrow::ArrayVector columns;
     const auto add = [&](const std::shared_ptr<arrow::Scalar>& scalar) -> Status {
-      OFP_ARROW_ASSIGN(auto column, arrow::MakeArrayFromScalar(*scalar, 1), "answering an aggregate");
+      OFP_ARROW_ASSIGN(auto column, arrow::MakeArrayFromScalar(*scalar, 1, work.memory.get()), "answering an aggregate");
       columns.push_back(std::move(column));
       return {};
     };

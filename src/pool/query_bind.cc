@@ -72,13 +72,13 @@ Result<int> column_of(const std::string& name, const arrow::Schema& schema) {
   return found.front();
 }
 
-Result<std::shared_ptr<arrow::Array>> value_set(const Expression& call) {
+Result<std::shared_ptr<arrow::Array>> value_set(const Expression& call, arrow::MemoryPool& memory) {
   const Literal* first = nullptr;
   for (std::size_t i = 1; i < call.arguments.size(); ++i)
     if (call.arguments[i].literal.type != ValueType::null && first == nullptr) first = &call.arguments[i].literal;
   const auto type = first != nullptr ? scalar_of(*first)->type : arrow::null();
   std::unique_ptr<arrow::ArrayBuilder> builder;
-  OFP_ARROW(arrow::MakeBuilder(arrow::default_memory_pool(), type, &builder), "making the values of is_in");
+  OFP_ARROW(arrow::MakeBuilder(&memory, type, &builder), "making the values of is_in");
   for (std::size_t i = 1; i < call.arguments.size(); ++i) {
     const Literal& literal = call.arguments[i].literal;
     const auto scalar = scalar_of(literal);
@@ -90,7 +90,7 @@ Result<std::shared_ptr<arrow::Array>> value_set(const Expression& call) {
   return values;
 }
 
-Result<cp::Expression> translate(const Expression& expression, const arrow::Schema& schema) {
+Result<cp::Expression> translate(const Expression& expression, const arrow::Schema& schema, arrow::MemoryPool& memory) {
   switch (expression.kind) {
     case Expression::Kind::field: {
       OFP_ASSIGN(const int index, column_of(expression.field, schema));
@@ -104,13 +104,13 @@ Result<cp::Expression> translate(const Expression& expression, const arrow::Sche
   if (expression.function == Function::cast) options = std::make_shared<cp::CastOptions>(cp::CastOptions::Safe(type_of(expression.target)));
   if (expression.function == Function::is_null) options = std::make_shared<cp::NullOptions>();
   if (expression.function == Function::is_in) {
-    OFP_ASSIGN(std::shared_ptr<arrow::Array> values, value_set(expression));
+    OFP_ASSIGN(std::shared_ptr<arrow::Array> values, value_set(expression, memory));
     options = std::make_shared<cp::SetLookupOptions>(std::move(values));
     count = 1;
   }
   std::vector<cp::Expression> arguments;
   for (std::size_t i = 0; i < count; ++i) {
-    OFP_ASSIGN(cp::Expression argument, translate(expression.arguments[i], schema));
+    OFP_ASSIGN(cp::Expression argument, translate(expression.arguments[i], schema, memory));
     arguments.push_back(std::move(argument));
   }
   return cp::call(arrow_name(expression.function), std::move(arguments), std::move(options));
@@ -128,14 +128,14 @@ bool has_order(const arrow::DataType& type) {
          arrow::is_temporal(type.id()) || type.id() == arrow::Type::BOOL;
 }
 
-Status bind_aggregates(const Query& query, BoundQuery& bound) {
+Status bind_aggregates(const Query& query, BoundQuery& bound, arrow::MemoryPool& memory) {
   arrow::FieldVector fields;
   for (std::size_t i = 0; i < query.aggregates.size(); ++i) {
     const Aggregate& aggregate = query.aggregates[i];
     BoundQuery::Aggregate made{aggregate.function, aggregate.name, {}};
     std::shared_ptr<arrow::DataType> type = arrow::int64();
     if (aggregate.expression) {
-      OFP_ASSIGN(made.expression, bind_to(*aggregate.expression, *bound.input));
+      OFP_ASSIGN(made.expression, bind_to(*aggregate.expression, *bound.input, memory));
       const arrow::DataType& of = *made.expression->type();
       const bool sums = aggregate.function == AggregateFunction::sum || aggregate.function == AggregateFunction::mean;
       const bool compares = aggregate.function == AggregateFunction::min || aggregate.function == AggregateFunction::max;
@@ -153,7 +153,7 @@ Status bind_aggregates(const Query& query, BoundQuery& bound) {
   return {};
 }
 
-Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQuery& bound) {
+Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQuery& bound, arrow::MemoryPool& memory) {
   arrow::FieldVector fields;
   if (query.projections.empty()) {
     for (int i = 0; i < schema.num_fields(); ++i) {
@@ -164,7 +164,7 @@ Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQu
     return {};
   }
   for (const Projection& projection : query.projections) {
-    OFP_ASSIGN(cp::Expression expression, bind_to(projection.expression, *bound.input));
+    OFP_ASSIGN(cp::Expression expression, bind_to(projection.expression, *bound.input, memory));
     const auto* const column = expression.parameter();
     if (column != nullptr && column->indices.size() == 1)  // as it is, whether it may be null included
       fields.push_back(bound.input->field(column->indices[0])->WithName(projection.name));
@@ -197,9 +197,10 @@ tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view
   return fail(code, "Arrow, {}: {}", step, status.message());
 }
 
-Result<cp::Expression> bind_to(const Expression& expression, const arrow::Schema& schema) {
-  OFP_ASSIGN(const cp::Expression translated, translate(expression, schema));
-  OFP_ARROW_ASSIGN(cp::Expression bound, translated.Bind(schema), "binding an expression");
+Result<cp::Expression> bind_to(const Expression& expression, const arrow::Schema& schema, arrow::MemoryPool& memory) {
+  cp::ExecContext context(&memory);
+  OFP_ASSIGN(const cp::Expression translated, translate(expression, schema, memory));
+  OFP_ARROW_ASSIGN(cp::Expression bound, translated.Bind(schema, &context), "binding an expression");
   OFP_ARROW_ASSIGN(bound, cp::FoldConstants(std::move(bound)), "folding constants");
   return bound;
 }
@@ -209,7 +210,7 @@ std::vector<std::string> partial_names(std::size_t index, AggregateFunction func
   return {fmt::format("{}.{}", index, aggregate_name(function))};
 }
 
-Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema) {
+Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema, arrow::MemoryPool& memory) {
   BoundQuery bound;
   const bool whole_rows = query.projections.empty() && query.aggregates.empty();
   std::vector<bool> needed(static_cast<std::size_t>(schema->num_fields()), whole_rows);
@@ -228,12 +229,12 @@ Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Sche
   }
   bound.input = whole_rows ? schema : arrow::schema(std::move(fields));
   if (query.filter) {
-    OFP_ASSIGN(bound.filter, bind_to(*query.filter, *bound.input));
+    OFP_ASSIGN(bound.filter, bind_to(*query.filter, *bound.input, memory));
     if (bound.filter->type()->id() != arrow::Type::BOOL)
       return fail(Error::schema, "the filter is of type {}, not bool", bound.filter->type()->ToString());
   }
-  if (query.aggregates.empty()) OFP_TRY(bind_projections(query, *bound.input, bound));
-  else OFP_TRY(bind_aggregates(query, bound));
+  if (query.aggregates.empty()) OFP_TRY(bind_projections(query, *bound.input, bound, memory));
+  else OFP_TRY(bind_aggregates(query, bound, memory));
   return bound;
 }
 

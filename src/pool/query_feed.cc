@@ -84,7 +84,7 @@ class FedRun final : public QueryRun {
   Status fold(bool partial) {
     Query query = query_;
     query.partial = partial;
-    OFP_ASSIGN(FramePtr folded, combine(query, partials_, *cache_, user_));
+    OFP_ASSIGN(FramePtr folded, combine(query, partials_, *cache_, user_, limits_.memory_bytes_max));
     partials_.assign(1, std::move(folded));
     return {};
   }

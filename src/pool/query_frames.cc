@@ -28,8 +28,9 @@ class FrameBuffer final : public arrow::Buffer {
   FramePtr frame_;
 };
 
-arrow::ipc::IpcWriteOptions write_options() {
+arrow::ipc::IpcWriteOptions write_options(arrow::MemoryPool& memory) {
   auto options = arrow::ipc::IpcWriteOptions::Defaults();
+  options.memory_pool = &memory;
   options.use_threads = false;
   return options;
 }
@@ -69,11 +70,13 @@ std::shared_ptr<arrow::MutableBuffer> writable(const FramePtr& frame) {
 
 }  // namespace
 
-Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source) {
+Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source,
+                                                                        arrow::MemoryPool& memory) {
   const auto where = [&] { return fmt::format("object ({}, {})", brief(source.row_key), brief(source.column_key)); };
   if (!source.frame->arrow) return fail(Error::schema, "{} is plain bytes, no Arrow", where());
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
+  options.memory_pool = &memory;
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;  // copies what is not
   OFP_ASSIGN(FramePtr frame, mover::in_memory(source.frame));
   const auto stream = std::make_shared<arrow::io::BufferReader>(std::make_shared<FrameBuffer>(std::move(frame)));
@@ -92,7 +95,7 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
 // The messages' metadata depends on lengths alone: it is written over columns that are not there yet, and tells where
 // their bytes are to be.
 Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows, mover::BufferCache& cache,
-                             uid_t user) {
+                             uid_t user, arrow::MemoryPool& memory) {
   arrow::ArrayVector columns;
   for (const auto& field : schema->fields()) {
     const auto bytes = static_cast<std::int64_t>(rows) * field->type()->byte_width();
@@ -100,7 +103,7 @@ Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::
     columns.push_back(arrow::MakeArray(
         arrow::ArrayData::Make(field->type(), static_cast<std::int64_t>(rows), {nullptr, std::move(values)}, 0)));
   }
-  const auto options = write_options();
+  const auto options = write_options(memory);
   const auto batch = arrow::RecordBatch::Make(schema, static_cast<std::int64_t>(rows), std::move(columns));
   OFP_ASSIGN(std::vector<arrow::ipc::IpcPayload> payloads, payloads_of(*batch, options));
   OpenFrame made;
@@ -129,8 +132,9 @@ Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::
   return made;
 }
 
-Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user) {
-  const auto options = write_options();
+Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user,
+                             arrow::MemoryPool& memory) {
+  const auto options = write_options(memory);
   OFP_ASSIGN(const std::vector<arrow::ipc::IpcPayload> payloads, payloads_of(batch, options));
   OFP_ASSIGN(FramePtr made, frame_of(stream_bytes(payloads, options), batch.num_rows(), cache, user));
   arrow::io::FixedSizeBufferWriter stream(writable(made));

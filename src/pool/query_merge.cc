@@ -50,18 +50,18 @@ Result<std::vector<std::uint64_t>> numbers_of(const arrow::Array& column, std::s
   return numbers;
 }
 
-Result<std::shared_ptr<arrow::RecordBatch>> rows_of(const MergeHead& head) {
-  OFP_ASSIGN(const auto imported, import_frame({head.frame, "answer", ""}));
+Result<std::shared_ptr<arrow::RecordBatch>> rows_of(const MergeHead& head, arrow::MemoryPool& memory) {
+  OFP_ASSIGN(const auto imported, import_frame({head.frame, "answer", ""}, memory));
   OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(imported.first, imported.second), "merging answers");
-  OFP_ARROW_ASSIGN(const auto batch, table->CombineChunksToBatch(), "merging answers");
+  OFP_ARROW_ASSIGN(const auto batch, table->CombineChunksToBatch(&memory), "merging answers");
   if (head.row > static_cast<std::uint64_t>(batch->num_rows()))
     return fail(Error::protocol, "{} rows of an answer of {} were taken", head.row, batch->num_rows());
   return batch->Slice(static_cast<std::int64_t>(head.row));
 }
 
-Result<Head> open_head(const MergeHead& from, const MergeOrder& order) {
+Result<Head> open_head(const MergeHead& from, const MergeOrder& order, arrow::MemoryPool& memory) {
   Head head;
-  OFP_ASSIGN(head.rows, rows_of(from));
+  OFP_ASSIGN(head.rows, rows_of(from, memory));
   const int columns = head.rows->num_columns(), hidden = static_cast<int>(order.columns.size());
   if (columns < hidden) return fail(Error::protocol, "an answer to be put in order has {} columns", columns);
   for (int i = 0; i < hidden; ++i) {
@@ -112,19 +112,21 @@ std::vector<std::int64_t> chosen_rows(const std::vector<Head>& heads, std::vecto
 }  // namespace
 
 Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& order, std::uint64_t frame_bytes_max,
-                     mover::BufferCache& cache, uid_t user) {
+                     mover::BufferCache& cache, uid_t user, std::uint64_t memory_bytes_max) {
+  mover::ArrowMemory memory(cache, user, memory_bytes_max, queries_setting);
+  arrow::compute::ExecContext context(&memory);
   Merged merged;
   std::vector<Head> open;
   Batches batches;
   std::uint64_t bytes = 1;
   for (const MergeHead& each : heads) {
-    OFP_ASSIGN(Head head, open_head(each, order));
+    OFP_ASSIGN(Head head, open_head(each, order, memory));
     batches.push_back(head.rows);
     bytes += each.frame->bytes;
     open.push_back(std::move(head));
   }
   OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(batches.front()->schema(), batches), "merging answers");
-  OFP_ARROW_ASSIGN(const auto all, table->CombineChunksToBatch(), "merging answers");
+  OFP_ARROW_ASSIGN(const auto all, table->CombineChunksToBatch(&memory), "merging answers");
   std::vector<std::uint64_t> rows_taken(heads.size());
   const std::vector<std::int64_t> chosen = chosen_rows(open, rows_taken);
   for (std::size_t i = 0; i < heads.size(); ++i)
@@ -136,8 +138,10 @@ Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& orde
   do {
     const std::int64_t rows = std::min(rows_max, count - row);
     const arrow::Int64Array numbers(rows, std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(chosen.data() + row), rows * 8));
-    OFP_ARROW_ASSIGN(const arrow::Datum taken, arrow::compute::Take(arrow::Datum(all), arrow::Datum(numbers.data())), "merging answers");
-    OFP_ASSIGN(FramePtr frame, write_frame(*taken.record_batch(), cache, user));
+    const auto taking = arrow::compute::TakeOptions::Defaults();
+    OFP_ARROW_ASSIGN(const arrow::Datum taken, arrow::compute::Take(arrow::Datum(all), arrow::Datum(numbers.data()), taking, &context),
+                     "merging answers");
+    OFP_ASSIGN(FramePtr frame, write_frame(*taken.record_batch(), cache, user, memory));
     merged.frames.push_back(std::move(frame));
     row += rows;
   } while (row < count);

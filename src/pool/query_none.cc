@@ -10,11 +10,11 @@ Result<std::unique_ptr<QueryRun>> QueryRun::make(Query, std::vector<QuerySource>
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }
 
-Result<FramePtr> combine(const Query&, const std::vector<FramePtr>&, mover::BufferCache&, uid_t) {
+Result<FramePtr> combine(const Query&, const std::vector<FramePtr>&, mover::BufferCache&, uid_t, std::uint64_t) {
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }
 
-Result<Merged> merge(const std::vector<MergeHead>&, const MergeOrder&, std::uint64_t, mover::BufferCache&, uid_t) {
+Result<Merged> merge(const std::vector<MergeHead>&, const MergeOrder&, std::uint64_t, mover::BufferCache&, uid_t, std::uint64_t) {
   return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
 }
 

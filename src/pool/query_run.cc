@@ -8,11 +8,15 @@
 #include <arrow/acero/exec_plan.h>
 #include <arrow/compute/initialize.h>
 
+#include "loop/job_pool.h"
 #include "pool/query_work.h"
 
 namespace offpath::pool {
 
 namespace {
+
+// Columns without bytes may be said to have any number of rows.
+constexpr std::size_t pieces_max = 1 << 20;
 
 class ArrowRun final : public QueryRun {
  public:
@@ -35,10 +39,10 @@ class ArrowRun final : public QueryRun {
     bool plain = true;
     for (const QuerySource& source : sources_) {
       if (stop.stop_requested()) return fail(Error::cancelled, "the query was stopped while frames were opened");
-      OFP_ASSIGN(const auto imported, import_frame(source));
+      OFP_ASSIGN(const auto imported, import_frame(source, *work_.memory));
       if (schema == nullptr) {
         schema = imported.first;
-        OFP_ASSIGN(work_.bound, bind_to(work_.query, schema));
+        OFP_ASSIGN(work_.bound, bind_to(work_.query, schema, *work_.memory));
       } else if (!imported.first->Equals(*schema, false)) {
         return fail(Error::schema, "object ({}, {}) has the columns {}, object ({}, {}) has {}", brief(source.row_key), brief(source.column_key),
                     names_of(*imported.first), brief(sources_.front().row_key), brief(sources_.front().column_key), names_of(*schema));
@@ -73,6 +77,8 @@ class ArrowRun final : public QueryRun {
     // A piece is about as much as half of a core's own cache holds, however wide the rows are.
     const std::uint64_t rows_max =
         std::clamp<std::uint64_t>((std::uint64_t{1} << 20) / std::max<std::uint64_t>(row_bytes, 1), chunk_rows, piece_rows_max);
+    if (static_cast<std::uint64_t>(whole.num_rows()) / piece_rows_max > pieces_max - std::min(pieces_max, work_.pieces.size()))
+      return fail(Error::too_large, "the objects have more than {} rows", pieces_max * piece_rows_max);
     const auto piece_rows = static_cast<std::int64_t>(rows_max / chunk_rows * chunk_rows);
     for (std::int64_t row = 0; row < batch->num_rows(); row += piece_rows)
       work_.pieces.push_back({batch.get(), row, static_cast<std::size_t>(std::min(piece_rows, batch->num_rows() - row))});
@@ -84,7 +90,7 @@ class ArrowRun final : public QueryRun {
     if (plain && work_.limits.loops)
       way_ = work_.bound.aggregates.empty() ? make_select_loops(work_, loops()) : make_aggregate_loops(work_, loops());
     work_.counters.loops = way_ != nullptr;
-    if (way_ == nullptr) way_ = make_acero(work_);
+    if (way_ == nullptr) way_ = make_acero();
   }
 
   QueryWork work_;
@@ -110,6 +116,7 @@ Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QueryS
   OFP_ARROW(arrow::compute::Initialize(), "starting");
   if (sources.front().feed) return make_fed_run(std::move(query), std::move(sources.front()), limits, std::move(threads), std::move(cache), user);
   QueryWork work;
+  work.memory = std::make_unique<mover::ArrowMemory>(*cache, user, limits.memory_bytes_max, queries_setting);
   work.query = std::move(query);
   work.limits = limits;
   work.threads = std::static_pointer_cast<ArrowThreads>(std::move(threads));
@@ -130,7 +137,7 @@ Status QueryWork::for_pieces(std::size_t begin, std::size_t end, const std::stop
       if (piece >= end || failed.load(std::memory_order_relaxed)) return;
       Status done = stop.stop_requested()
                         ? fail(Error::cancelled, "the query was stopped after {} of {} pieces", piece, pieces.size())
-                        : task(thread, piece);
+                        : loop::guarded([&] { return task(thread, piece); });
       if (done) continue;
       const std::lock_guard lock(mutex);
       if (status) status = std::move(done);
@@ -141,11 +148,15 @@ Status QueryWork::for_pieces(std::size_t begin, std::size_t end, const std::stop
   const auto wanted = std::min<std::size_t>(limits.threads, end - begin);
   std::latch ended(static_cast<std::ptrdiff_t>(pool != nullptr && wanted > 1 ? wanted - 1 : 0));
   for (unsigned thread = 1; pool != nullptr && thread < wanted; ++thread) {
-    const arrow::Status spawned = pool->Spawn([&work, &ended, thread] {
-      work(thread);
-      ended.count_down();
+    // What was spawned has this frame's variables: whatever fails here, it is waited for.
+    const Status spawned = loop::guarded([&]() -> Status {
+      const arrow::Status begun = pool->Spawn([&work, &ended, thread] {
+        work(thread);
+        ended.count_down();
+      });
+      return begun.ok() ? Status{} : fail(Error::no_memory, "{}", begun.message());
     });
-    if (!spawned.ok()) ended.count_down();
+    if (!spawned) ended.count_down();
   }
   work(0);
   ended.wait();
@@ -155,10 +166,10 @@ Status QueryWork::for_pieces(std::size_t begin, std::size_t end, const std::stop
 Result<QueryStep> answer_aggregates(QueryWork& work, const std::shared_ptr<arrow::RecordBatch>& partial) {
   std::shared_ptr<arrow::RecordBatch> answer = partial;
   if (!work.query.partial) {
-    OFP_ASSIGN(answer, combine_partials(work.query, {partial}));
+    OFP_ASSIGN(answer, combine_partials(work.query, {partial}, *work.memory));
   }
   QueryStep done;
-  OFP_ASSIGN(FramePtr frame, write_frame(*answer, *work.cache, work.user));
+  OFP_ASSIGN(FramePtr frame, write_frame(*answer, *work.cache, work.user, *work.memory));
   done.frames.push_back(std::move(frame));
   done.finished = true;
   return done;

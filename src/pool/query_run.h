@@ -24,7 +24,7 @@ using mover::FramePtr;
 
 struct QueryLimits {
   unsigned threads = 2;                              // of one step, the job's own among them
-  std::uint64_t memory_bytes_max = 512ull << 20;     // what a step may hold, its answer included
+  std::uint64_t memory_bytes_max = 512ull << 20;     // a step's answer; what libarrow holds for a user's queries
   std::uint64_t frame_bytes_max = 16ull << 20;       // of the answer: about, since the rows of a piece stay together
   std::uint64_t step_bytes = 64ull << 20;            // of the answer, after which a step ends
   bool loops = true;                                 // false: Acero alone, to compare
@@ -99,13 +99,14 @@ struct Merged {
 // All rows that no later row of any head can come before; all of one head at least. Without rows it is one empty frame, which carries
 // the schema.
 [[nodiscard]] Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& order, std::uint64_t frame_bytes_max,
-                                   mover::BufferCache& cache, uid_t user);
+                                   mover::BufferCache& cache, uid_t user,
+                                   std::uint64_t memory_bytes_max = QueryLimits{}.memory_bytes_max);
 
 // The answer to a query of aggregates from partial answers of several members: one frame of one row, and partial itself if the
 // query says so.
 // A member that had no rows at all need not be among them. Pure: depends on its arguments alone.
 [[nodiscard]] Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache,
-                                       uid_t user);
+                                       uid_t user, std::uint64_t memory_bytes_max = QueryLimits{}.memory_bytes_max);
 
 // Whether two frames have columns of the same names and types; Error::schema says what each has. Reads their schemas only.
 [[nodiscard]] Status same_schema(const FramePtr& one, const FramePtr& other);

@@ -69,7 +69,7 @@ class SelectLoops final : public QueryWay {
     } while (next_ < work.pieces.size() && answered < work.limits.step_bytes);
     done.finished = next_ == work.pieces.size();
     if (done.frames.empty() && !answered_) {
-      OFP_ASSIGN(OpenFrame none, open_frame(work.bound.output, 0, *work.cache, work.user));
+      OFP_ASSIGN(OpenFrame none, open_frame(work.bound.output, 0, *work.cache, work.user, *work.memory));
       done.frames.push_back(std::move(none.frame));
     }
     answered_ |= !done.frames.empty();
@@ -117,7 +117,7 @@ class SelectLoops final : public QueryWay {
       return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)", answered,
                   work.limits.memory_bytes_max);
     for (const std::uint64_t count : rows) {
-      OFP_ASSIGN(OpenFrame frame, open_frame(work.bound.output, count, *work.cache, work.user));
+      OFP_ASSIGN(OpenFrame frame, open_frame(work.bound.output, count, *work.cache, work.user, *work.memory));
       frames.push_back(std::move(frame));
     }
     return {};

@@ -242,9 +242,10 @@ void QueryService::run_waiting(Effects& effects) {
     if (answer.spread && answer.spread->ordered()) {
       run = merge_job(answer);
     } else if (answer.spread) {
-      run = [query = answer.spread->query, partials = answer.spread->partials(), cache = cache_, user = answer.user,
+      run = [query = answer.spread->query, partials = answer.spread->partials(), memory_max = limits_.query.memory_bytes_max,
+             cache = cache_, user = answer.user,
              result = answer.result]() -> Status {
-        OFP_ASSIGN(FramePtr combined, combine(query, partials, *cache, user));
+        OFP_ASSIGN(FramePtr combined, combine(query, partials, *cache, user, memory_max));
         result->step.frames.push_back(std::move(combined));
         result->step.finished = true;
         return {};

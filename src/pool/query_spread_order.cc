@@ -41,9 +41,10 @@ std::function<Status()> QueryService::merge_job(const Answer& answer) const {
   for (const Part& part : answer.spread->parts)
     if (part.head.frame) heads.push_back(part.head);
   if (heads.empty()) heads.push_back({answer.spread->first, 0});  // nothing was chosen: the schema alone
-  return [heads = std::move(heads), order = answer.spread->order, bytes_max = limits_.query.frame_bytes_max, cache = cache_, user = answer.user,
+  return [heads = std::move(heads), order = answer.spread->order, bytes_max = limits_.query.frame_bytes_max,
+          memory_max = limits_.query.memory_bytes_max, cache = cache_, user = answer.user,
           result = answer.result]() -> Status {
-    OFP_ASSIGN(Merged merged, merge(heads, order, bytes_max, *cache, user));
+    OFP_ASSIGN(Merged merged, merge(heads, order, bytes_max, *cache, user, memory_max));
     result->step.frames = std::move(merged.frames);
     result->heads = std::move(merged.heads);
     return {};

@@ -225,6 +225,46 @@ TEST_F(QueryTest, MoreMemoryThanItsLimitIsRefused) {
   }
 }
 
+// A serialised object says itself how large its bodies become.
+TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
+  const auto numbers = [](std::size_t rows) {
+    return arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::int64())}), static_cast<std::int64_t>(rows),
+                                    {array_of(std::vector<std::int64_t>(rows, 7))});
+  };
+  const auto begin = [&](const FramePtr& frame, uid_t user) { return QueryRun::make({}, {{frame, "row", "column"}}, limits_, threads_, cache_, user).value(); };
+  limits_.step_bytes = limits_.frame_bytes_max = 64 << 10;  // most of the answer is left after a step
+  for (const auto codec : {arrow::Compression::ZSTD, arrow::Compression::LZ4_FRAME}) {
+    const FramePtr large = frame_of(*numbers(8 << 20), *cache_, 0, codec), small = frame_of(*numbers(1'500'000), *cache_, 0, codec);
+    ASSERT_LT(large->bytes, 4u << 20) << "of 64 MiB";
+    limits_.memory_bytes_max = 16 << 20;
+    const auto refused = begin(large, 0)->step({});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Error::no_memory);
+    EXPECT_NE(refused.error().message.find("at most 16777216 are allowed (queries.memory_max)"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+    // An answer that is taken slowly holds what was expanded: all of a user's are within the bound, and another user has one too.
+    auto first = begin(small, 0);
+    ASSERT_TRUE(first->step({}));
+    EXPECT_GE(cache_->held_bytes_of(0), 12'000'000u);
+    EXPECT_EQ(begin(small, 0)->step({}).error().code, Error::no_memory);
+    EXPECT_TRUE(begin(small, 1)->step({}));
+    first.reset();
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+    EXPECT_TRUE(begin(small, 0)->step({}));
+    limits_.memory_bytes_max = 512 << 20;
+    EXPECT_TRUE(begin(large, 0)->step({}));
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+  }
+}
+
+TEST_F(QueryTest, RowsWithoutBytesAreBounded) {
+  constexpr std::int64_t rows = 1ll << 50;
+  const auto nothing = arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::null())}), rows, {std::make_shared<arrow::NullArray>(rows)});
+  const auto answer = ask({}, {nothing});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Error::too_large);
+}
+
 TEST_F(QueryTest, AStopEndsIt) {
   stop_.request_stop();
   for (const bool loops : {true, false}) {

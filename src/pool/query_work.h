@@ -31,6 +31,7 @@ struct Piece {
 inline constexpr std::size_t piece_rows_max = 65536;
 
 struct QueryWork {
+  std::unique_ptr<mover::ArrowMemory> memory;  // first: what follows may lie in it
   Query query;
   BoundQuery bound;
   Batches batches;  // of bound.input
@@ -56,7 +57,7 @@ class QueryWay {
 // Null where there are no loops for the query or its columns.
 [[nodiscard]] std::unique_ptr<QueryWay> make_select_loops(const QueryWork& work, const LoopTable& loops);
 [[nodiscard]] std::unique_ptr<QueryWay> make_aggregate_loops(const QueryWork& work, const LoopTable& loops);
-[[nodiscard]] std::unique_ptr<QueryWay> make_acero(const QueryWork& work);
+[[nodiscard]] std::unique_ptr<QueryWay> make_acero();
 
 // The one frame of an answer of aggregates: partial as it is asked for, or whole.
 [[nodiscard]] Result<QueryStep> answer_aggregates(QueryWork& work, const std::shared_ptr<arrow::RecordBatch>& partial);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t piece_bytes = 1 << 20;  // read and checked while it is in the processor's cache
 constexpr std::size_t digits = 16;
+constexpr int tries_again = 2;  // of a read that failed
 
 std::string name_of(const ObjectRecord& record, bool hidden) {
   return fmt::format("{:016x}{}{}", record.number, hidden ? ".hidden" : "", record.arrow ? ".arrow" : ".bytes");
@@ -157,7 +158,7 @@ Result<Fd> SpillDirectory::open_file(const ObjectRecord& record, std::string& na
     if (fd) return fd;
     if (errno != ENOENT) return fail_errno(errno, fmt::format("opening {}/{}", path_, name));
   }
-  return fail(Error::io, "{}: its file {}/{} is gone", record.described(), path_, name);
+  return fail(Error::protocol, "{}: its file {}/{} is gone", record.described(), path_, name);
 }
 
 Status SpillDirectory::read(const ObjectRecord& record, MutableBytes into) {
@@ -174,9 +175,10 @@ Status SpillDirectory::read(const ObjectRecord& record, MutableBytes into) {
   if (done && crc != record.crc32c)
     done = fail(Error::protocol, "the checksum of its {} bytes is {:08x}, {:08x} was written", record.bytes, crc, record.crc32c);
   if (done) return {};
-  if (done.error().code != Error::protocol && done.error().code != Error::io) return done;
+  if (done.error().code != Error::protocol)
+    return fail(done.error().code, "{}: file {}/{}: {}", record.described(), path_, name, done.error().message);
   set_aside(name, done.error().message);
-  return fail(Error::io, "{} is lost here: file {}/{} is corrupt: {}", record.described(), path_, name, done.error().message);
+  return fail(Error::protocol, "{} is lost here: file {}/{} is corrupt: {}", record.described(), path_, name, done.error().message);
 }
 
 void SpillDirectory::set_aside(const std::string& name, const std::string& why) const {
@@ -215,9 +217,13 @@ Result<std::vector<RecordPtr>> SpillDirectory::scan() {
     const std::string name = entry->d_name;
     if (name.ends_with(".part")) unlinkat(directory_.get(), name.c_str(), 0);
     if (!parse_name(name)) continue;
+    largest_number_ = std::max(largest_number_, parse_name(name)->number);
     auto record = read_record(name);
+    for (int tries = 0; tries < tries_again && !record && record.error().code == Error::io; ++tries) record = read_record(name);
     if (record) all.push_back(std::make_shared<const ObjectRecord>(std::move(*record)));
-    else if (record.error().code == Error::protocol || record.error().code == Error::io) set_aside(name, record.error().message);
+    else if (record.error().code == Error::protocol) set_aside(name, record.error().message);
+    else if (record.error().code == Error::io)
+      log(LogLevel::error, "{}/{} cannot be read: {}; it stays, its object is missing until a start at which it can", path_, name, record.error().message);
     else return fail(record.error().code, "{}/{}: {}", path_, name, record.error().message);
   }
   if (errno != 0) return fail_errno(errno, "readdir of " + path_);

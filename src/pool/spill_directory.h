@@ -8,7 +8,7 @@
 //
 // Names have nothing of the keys in them, so keys may be any bytes. A file is written under another name, then renamed: there is
 // none that is half there, unless the disk lost what it said it had. Every byte is covered by a checksum, looked at when an
-// object is read back; the records, at start.
+// object is read back; the records, at start. A file is set aside for what was read of it, never because it could not be read.
 #pragma once
 
 #include "base/fd.h"
@@ -27,6 +27,7 @@ class SpillDirectory final : public ObjectStore {
   [[nodiscard]] Status show(const ObjectRecord& record) override;
   [[nodiscard]] Status remove(const ObjectRecord& record) override;
   [[nodiscard]] Result<std::vector<RecordPtr>> scan() override;
+  [[nodiscard]] std::uint64_t largest_number() const override { return largest_number_; }
   [[nodiscard]] std::string described() const override { return path_; }
 
  private:
@@ -39,6 +40,7 @@ class SpillDirectory final : public ObjectStore {
 
   std::string path_;
   Fd directory_, lock_;
+  std::uint64_t largest_number_ = 0;
 };
 
 }  // namespace offpath::pool

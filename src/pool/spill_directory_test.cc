@@ -2,14 +2,23 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 namespace offpath::pool {
 namespace {
@@ -119,10 +128,10 @@ TEST_F(SpillDirectoryTest, AChangedByteIsFoundAndTheFileSetAside) {
   std::vector<std::byte> back(kept->bytes);
   const Status done = directory_->read(*kept, back);
   ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, Error::io);
+  EXPECT_EQ(done.error().code, Error::protocol);
   EXPECT_NE(done.error().message.find("0000000000000001.bytes is corrupt: the checksum"), std::string::npos) << done.error().message;
   EXPECT_EQ(names(), Names{"0000000000000001.bytes.corrupt"});
-  EXPECT_EQ(directory_->read(*kept, back).error().code, Error::io) << "it is gone";
+  EXPECT_EQ(directory_->read(*kept, back).error().code, Error::protocol) << "it is gone";
 }
 
 TEST_F(SpillDirectoryTest, AFileThatWasCutOffIsFoundWhenItIsRead) {
@@ -206,6 +215,47 @@ TEST_F(SpillDirectoryTest, AFullDiskKeepsNothingHalf) {
   ASSERT_TRUE(directory_->remove(record(1, 0)));
   EXPECT_TRUE(directory_->write(record(2, 800'000), object(800'000), true)) << "there is room again";
   directory_.reset();
+}
+
+// What `body` finds where each pread fails with EIO: in a child, for there is no way back.
+int while_reads_fail(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_pread64, 0, 1),
+                                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+    const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(100);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(SpillDirectoryTest, WhatCannotBeReadStaysWhereItIs) {
+  if (while_reads_fail([] { return 0; }) == 100) GTEST_SKIP() << "an emulator of another processor has no seccomp";
+  open();
+  const RecordPtr kept = put(7, 100'000);
+  const std::vector<std::string> before = names();
+  EXPECT_EQ(while_reads_fail([&] {
+              std::vector<std::byte> into(100'000);
+              const Status read = directory_->read(*kept, into);
+              return read ? 1 : read.error().code != Error::io ? 2 : 0;
+            }),
+            0);
+  EXPECT_EQ(names(), before);
+  EXPECT_EQ(while_reads_fail([&] {
+              const auto all = directory_->scan();
+              // Its number is known all the same, and is not given to another one.
+              return !all ? 1 : !all->empty() ? 2 : directory_->largest_number() != 7 ? 3 : 0;
+            }),
+            0);
+  EXPECT_EQ(names(), before);
+  std::vector<std::byte> into(100'000);
+  ASSERT_TRUE(directory_->read(*kept, into));
+  EXPECT_EQ(into, object(100'000, 7));
+  EXPECT_EQ(directory_->scan()->size(), 1u);
 }
 
 }  // namespace

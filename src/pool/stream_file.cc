@@ -15,14 +15,20 @@ namespace offpath::pool {
 namespace {
 
 constexpr std::array<std::byte, page_bytes> zeros{};
+constexpr std::size_t write_bytes_max = 4 << 20;  // of one system call
 
 class Writer {
  public:
-  explicit Writer(int fd) : fd_(fd) {}
+  Writer(int fd, const std::atomic<bool>& cancelled) : fd_(fd), cancelled_(cancelled) {}
 
+  [[nodiscard]] Status check() const {
+    if (cancelled_.load(std::memory_order_relaxed)) return fail(Error::cancelled, "the write was cancelled after {} bytes", written_);
+    return {};
+  }
   Status put(Bytes bytes) {
     while (!bytes.empty()) {
-      const ssize_t wrote = ::write(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30));
+      OFP_TRY(check());
+      const ssize_t wrote = ::write(fd_, bytes.data(), std::min(bytes.size(), write_bytes_max));
       if (wrote < 0 && errno == EINTR) continue;
       if (wrote < 0) {
         const int error_number = errno;
@@ -38,6 +44,7 @@ class Writer {
 
  private:
   int fd_;
+  const std::atomic<bool>& cancelled_;
   std::uint64_t written_ = 0;
 };
 
@@ -54,11 +61,12 @@ Status put_piece(Writer& writer, const frame::MessagePiece& piece) {
 
 }  // namespace
 
-Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd) {
+Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd, const std::atomic<bool>& cancelled) {
   if (frames.empty()) return fail(Error::not_found, "the pool has no frames to write");
-  Writer writer(fd);
+  Writer writer(fd, cancelled);
   frame::Schema schema;
   for (std::size_t i = 0; i < frames.size(); ++i) {
+    OFP_TRY(writer.check());
     if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
     OFP_ASSIGN(const mover::FramePtr frame, mover::in_memory(frames[i]));
     const Bytes bytes = frame->buffer.bytes();

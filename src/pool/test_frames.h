@@ -7,14 +7,20 @@
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
+#include <arrow/util/compression.h>
 
 #include "pool/query_run.h"
 
 namespace offpath::pool {
 
-inline FramePtr frame_of(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user = 0) {
+inline FramePtr frame_of(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user = 0,
+                         arrow::Compression::type compression = arrow::Compression::UNCOMPRESSED) {
   const auto sink = arrow::io::BufferOutputStream::Create().ValueOrDie();
-  const auto writer = arrow::ipc::MakeStreamWriter(sink, batch.schema()).ValueOrDie();
+  auto options = arrow::ipc::IpcWriteOptions::Defaults();
+  options.allow_64bit = true;
+  options.use_threads = false;  // of libarrow, which the thread sanitizer does not see into
+  if (compression != arrow::Compression::UNCOMPRESSED) options.codec = arrow::util::Codec::Create(compression).ValueOrDie();
+  const auto writer = arrow::ipc::MakeStreamWriter(sink, batch.schema(), options).ValueOrDie();
   OFP_ASSERT(writer->WriteRecordBatch(batch).ok() && writer->Close().ok());
   const auto bytes = sink->Finish().ValueOrDie();
   auto made = std::make_shared<mover::Frame>();
