@@ -174,7 +174,7 @@ Partition::Partition(SplitBits bits, Gather gather)
     : bits_(bits), gather_(gather), block_rows_(block_rows_of(bits)), part_of_row_(block_rows_), order_(block_rows_),
       begin_(bits.parts() + 1), at_(bits.parts()) {}
 
-void Partition::split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) noexcept {
+void Partition::split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) {
   const std::uint32_t parts = bits_.parts();
   std::uint64_t bytes = 0;
   for (const Column& column : columns) bytes += ids.rows * column.value_bytes;

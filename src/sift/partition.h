@@ -55,7 +55,7 @@ class Partition {
 
   // `targets[column * parts + part]` is where the part's next row of that column goes; moved on by what was written. Each
   // has room for what count_parts said. Columns have ids.rows rows.
-  void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) noexcept;
+  void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets);
 
  private:
   SplitBits bits_;

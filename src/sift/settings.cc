@@ -26,6 +26,7 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
 Status set(Settings& settings, std::string_view name, std::string_view text) {
   if (name == "key") settings.key = text;
   else if (name == "members") settings.members = text;
+  else if (name == "wait") { OFP_ASSIGN(settings.wait, parse_number(name, text)); }
   else if (name == "stages") { OFP_ASSIGN(settings.stages, parse_number(name, text)); }
   else if (name == "fanout") { OFP_ASSIGN(settings.fanout, parse_number(name, text)); }
   else if (name == "replicas") { OFP_ASSIGN(settings.replicas, parse_number(name, text)); }
@@ -44,7 +45,7 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
     settings.age_ns = *age;
   } else {
     return fail(Error::invalid, "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
-                                "replicas and spill are", name);
+                                "wait, replicas and spill are", name);
   }
   return {};
 }
@@ -75,6 +76,12 @@ Result<Settings> parse_settings(std::string_view name) {
   if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;
   OFP_TRY(check(settings));
   return settings;
+}
+
+bool same_but_members(Settings a, Settings b) {
+  a.members = b.members = {};
+  a.wait = b.wait = 0;
+  return a == b;
 }
 
 Status check(const Settings& settings) {

@@ -28,6 +28,7 @@ struct Settings {
   std::uint64_t budget_bytes = 0;               // of one stage on one agent: pieces in, and pieces on their way out
   std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not yet answered
   std::string members;                          // the pool's to understand, as are replicas
+  std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 once it is
   std::uint32_t replicas = 1;
   bool durable = false;                         // spill=durable: what is taken is on disk
 
@@ -54,5 +55,9 @@ inline constexpr std::uint64_t threshold_bytes_min = 4096;
 // and a piece may come to need its own size once more for its parts.
 [[nodiscard]] Result<Settings> parse_settings(std::string_view name);
 [[nodiscard]] Status check(const Settings& settings);
+
+[[nodiscard]] constexpr std::string_view name_in(std::string_view text) noexcept { return text.substr(0, text.find('?')); }  // without settings
+// Whether they differ only in which members make the pool.
+[[nodiscard]] bool same_but_members(Settings a, Settings b);
 
 }  // namespace offpath::sift

@@ -46,11 +46,13 @@ struct Identity {
   std::string text;
 };
 
-Result<Identity> read_identity(Bytes bytes) {
+// `user`: whose the pool is by what the agent wrote of it.
+Result<Identity> read_identity(Bytes bytes, uid_t user) {
   wire::Reader reader(bytes);
   Identity identity{reader.take<std::uint64_t>(), reader.take<std::uint64_t>(), {}};
   identity.text = reader.take_text();
   if (!reader.done()) return fail(Error::protocol, "{} bytes that name no sift pool", bytes.size());
+  if (identity.user != user) return fail(Error::denied, "its bytes say that it is user {}'s, but it is user {}'s", identity.user, user);
   return identity;
 }
 
@@ -60,15 +62,19 @@ Result<Identity> read_identity(Bytes bytes) {
 
 void SiftService::recover(TimeNs, mover::Effects& effects) {
   for (const pool::FrameTable::PoolStatus& each : pools_.table().pools()) {
-    if (each.name.find(kept_mark) == std::string::npos) continue;
+    if (!pool::is_reserved(each.name)) continue;
     for (const pool::FrameTable::Held& held : pools_.table().held(each.name)) {
       const auto& [row, column] = held.keys;
       if (column != identity_column || row.substr(0, row.find('#')) != self_) continue;
       const auto made = [&]() -> Status {
         OFP_ASSIGN(const FramePtr object, mover::in_memory(held.frame));
-        OFP_ASSIGN(const Identity identity, read_identity({object->buffer.data(), object->bytes}));
-        OFP_ASSIGN(Pool* const pool, define(identity.text, static_cast<uid_t>(identity.user), effects));
+        OFP_ASSIGN(const Identity identity, read_identity({object->buffer.data(), object->bytes}, each.user));
+        OFP_ASSIGN(const Settings settings, parse_settings(identity.text));
+        if (const std::string own = own_name(settings, identity.text, each.user); own != each.name)
+          return fail(Error::exists, "what pool \"{}\" of user {} keeps is in \"{}\"", identity.text, each.user, own);
+        OFP_ASSIGN(Pool* const pool, define(identity.text, each.user, effects));
         if (pool->own != each.name) return fail(Error::exists, "pool \"{}\" is there as another one", identity.text);
+        agree(*pool, pools_.now(), effects);  // as it was before
         return {};
       };
       if (const Status status = made(); !status) log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", each.name, status.error().message);
@@ -76,12 +82,17 @@ void SiftService::recover(TimeNs, mover::Effects& effects) {
   }
 }
 
+// Of what is kept of a pool: two of one name, by other members or of other users, do not meet there.
+std::string SiftService::own_name(const Settings& settings, std::string_view text, uid_t user) {
+  return fmt::format("{}:{}{}{:08x}", settings.replicas > 1 ? "hash" : "local", settings.pool, pool::kept_mark,
+                     pool::hash_of(fmt::format("{} {}", user, text)) & 0xFFFF'FFFF);
+}
+
 Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
   if (!pool.settings.kept()) return {};
   const auto members = pool.sift->geometry().members();
   const bool copies = pool.settings.replicas > 1;
-  pool.own = fmt::format("{}:{}{}{:08x}", copies ? "hash" : "local", pool.settings.pool, kept_mark,
-                         pool::hash_of(fmt::format("{} {}", pool.user, pool.text)) & 0xFFFF'FFFF);
+  pool.own = own_name(pool.settings, pool.text, pool.user);
   std::vector<std::string> options;
   if (copies) options.push_back(fmt::format("members={}&replicas={}", fmt::join(members, ","), pool.settings.replicas));
   if (pool.settings.durable) options.emplace_back("spill=durable");
@@ -116,7 +127,7 @@ Status SiftService::set_aside(const Pool& pool) {
 // Asks who has not answered; once all have, the pool is what was found, or new.
 void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects) {
   pool.due = never;
-  if (pool.own.empty() || pool.sift->is_restored() || pool.restoring) return;
+  if (pool.own.empty() || !pool.agreed || pool.sift->is_restored() || pool.restoring) return;
   for (const std::string& member : pool.unasked) {
     if (!pool.asked.insert(member).second) continue;
     const std::uint64_t number = next_++;
@@ -162,10 +173,10 @@ void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects)
   works_.emplace(number, Work{Work::Kind::open, &pool, 0});
   if (known) {
     return pools_.read(pool.own, {pool.row, std::string(identity_column)}, member_with(pool, identity_column),
-                       [this, number, all = std::move(all)](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
+                       [this, number, user = pool.user, all = std::move(all)](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
                          const auto identity = [&]() -> Result<Identity> {
                            OFP_TRY(object);
-                           return read_identity({(*object)->buffer.data(), (*object)->bytes});
+                           return read_identity({(*object)->buffer.data(), (*object)->bytes}, user);
                          }();
                          if (identity) identified(number, identity->incarnation, all, then, more);
                          else identified(number, tl::unexpected(identity.error()), all, then, more);
@@ -248,22 +259,24 @@ void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::
 
 // ---- who asks before it is there
 
-bool SiftService::must_wait(Pool& pool, ChannelNumber channel, const channel::Entry& request, bool is_member) {
-  if (pool.sift->is_restored()) return false;
+// What is asked of a pool on which nobody agrees would be answered by members as if they did.
+Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request, bool is_member) {
+  if (is_ready(pool)) return false;
+  if (!pool.agreed) OFP_TRY(may_put(pool, now));
   pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
-                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](TimeNs now, mover::Effects& effects) {
+                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](TimeNs then, mover::Effects& effects) {
     if (!channels_.contains(channel)) return;
     channel::Entry again = {};
     again.kind = kind;
     again.ticket = ticket;
     again.payload = payload;
-    on_request(channel, again, is_member, now, effects);
+    on_request(channel, again, is_member, then, effects);
   });
   return true;
 }
 
 void SiftService::serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects) {
-  if (pool.deferred.empty() || !pool.sift->is_restored()) return;
+  if (pool.deferred.empty() || !is_ready(pool)) return;
   for (const auto& serve : std::exchange(pool.deferred, {})) serve(now, effects);
 }
 

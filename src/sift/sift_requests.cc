@@ -44,8 +44,8 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
     case EntryKind::peer_define: {
       wire::PeerDefine definition{};
       OFP_TRY(wire::decode(request.payload, definition));
-      OFP_ASSIGN([[maybe_unused]] const Pool* const defined, define(definition.pool, static_cast<uid_t>(definition.user), effects));
-      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{0}});
+      OFP_ASSIGN(const std::uint64_t agreed, serve_definition(definition.pool, static_cast<uid_t>(definition.user), now, effects));
+      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{agreed}});
       return {};
     }
     case EntryKind::sift_info: {
@@ -62,7 +62,7 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
 Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerPiece piece{};
   OFP_TRY(wire::decode(request.payload, piece));
-  OFP_ASSIGN(Pool* const pool, define(piece.pool, static_cast<uid_t>(piece.user), effects));
+  OFP_ASSIGN(Pool* const pool, define_agreed(piece.pool, static_cast<uid_t>(piece.user), now, effects));
   OFP_ASSIGN(PieceHeader header, decode_piece_header(piece.header));
   if (!pool->sift->is_restored()) {
     if (piece.offer != 0) (void)pools_.take_offer(channel, piece.offer);
@@ -83,7 +83,8 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   wire::SiftFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
-  if (must_wait(*pool, channel, request, false)) return {};
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
+  if (waits) return {};
   const std::uint64_t id = next_++;
   flushes_.emplace(id, Flush{channel, request.ticket, pool, deadline_after(now, flush.wait_ns)});
   begin_flush(id, now, effects);
@@ -119,8 +120,9 @@ void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effe
 Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
-  OFP_ASSIGN(Pool* const pool, define(flush.pool, static_cast<uid_t>(flush.user), effects));
-  if (must_wait(*pool, channel, request, true)) return {};
+  OFP_ASSIGN(Pool* const pool, define_agreed(flush.pool, static_cast<uid_t>(flush.user), now, effects));
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
+  if (waits) return {};
   if (flush.number <= pool->newest_flush) {  // a later one began before what this one is to be behind may have been put
     effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
     return {};
@@ -181,7 +183,7 @@ void SiftService::drop(Pool& pool, TimeNs now, mover::Effects& effects) {
   std::erase_if(waiting_, [&](const auto& each) { return each.first == &pool; });
   auto node = by_name_.extract(pool.name);
   dropped_.push_back(std::move(node.mapped()));
-  serve_deferred(pool, now, effects);
+  for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);
   forget_dropped();
 }
 
@@ -212,7 +214,8 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
   wire::SiftTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Pool* const pool, existing(asked.pool, channels_.at(channel)));
-  if (must_wait(*pool, channel, request, false)) return {};
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
+  if (waits) return {};
   if (!asked.all) {
     OFP_ASSIGN(asked.element, element_of(*pool, asked.identifiers));
   }
@@ -256,8 +259,9 @@ Result<SiftService::TrackSource> SiftService::track_source(std::string_view text
 Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_ASSIGN(Pool* const pool, define(asked.pool, static_cast<uid_t>(asked.user), effects));
-  if (must_wait(*pool, channel, request, true)) return {};
+  OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
+  if (waits) return {};
   pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
                             .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
                             .delivery = asked.delivery};

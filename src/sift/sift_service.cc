@@ -20,14 +20,12 @@ using wire::EntryKind;
 
 namespace {
 
-std::string_view name_in(std::string_view text) noexcept { return text.substr(0, text.find('?')); }
-
 // The pool's name with the members' own names in the place of patterns.
 std::string with_members(std::string_view text, const std::vector<std::string>& members) {
   std::vector<std::string> options;
   for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1) : std::string_view{}; !rest.empty();) {
     const std::string_view option = rest.substr(0, rest.find('&'));
-    if (!option.starts_with("members=")) options.emplace_back(option);
+    if (!option.starts_with("members=") && !option.starts_with("wait=")) options.emplace_back(option);
     rest.remove_prefix(std::min(rest.size(), option.size() + 1));
   }
   options.push_back(fmt::format("members={}", fmt::join(members, ",")));
@@ -49,11 +47,6 @@ bool same_names(std::string_view one, std::string_view other) {
   std::ranges::sort(names);
   std::ranges::sort(others);
   return names == others;
-}
-
-bool same_but_members(Settings a, Settings b) {
-  a.members = b.members = {};
-  return a == b;
 }
 
 }  // namespace
@@ -78,7 +71,7 @@ void SiftService::set_self(std::string name, std::uint64_t process) {
 std::vector<SiftService::PoolStatus> SiftService::pools() const {
   std::vector<PoolStatus> all;
   for (const auto& [name, pool] : by_name_) {
-    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}, pool->settings.kept(), pool->sift->is_restored()};
+    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}, pool->settings.kept(), pool->sift->is_restored(), pool->agreed, pool->rival};
     for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage) status.stages.push_back(pool->sift->counters(stage));
     all.push_back(std::move(status));
   }
@@ -95,7 +88,7 @@ Status SiftService::may_use(const Pool& pool, uid_t user) {
 Result<SiftService::Pool*> SiftService::find(std::string_view text) {
   const auto known = by_name_.find(name_in(text));
   if (known == by_name_.end()) return nullptr;
-  if (text.size() == name_in(text).size() || text == known->second->text) return known->second.get();
+  if (text.size() == name_in(text).size() || text == known->second->text || known->second->replaced.contains(std::string(text))) return known->second.get();
   OFP_ASSIGN(const Settings asked, parse_settings(text));
   const std::string& wanted = asked.members;
   const bool patterns = wanted.find_first_of("*?[") != std::string::npos;
@@ -109,6 +102,8 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
 
 Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t user) {
   OFP_ASSIGN(Pool* const pool, find(text));
+  if (pool == nullptr && awaited_.contains(name_in(text)))
+    return fail(Error::not_found, "pool \"{}\" waits for more of its members to live: {} do", name_in(text), alive_.size());
   if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(text));
   OFP_TRY(may_use(*pool, user));
   return pool;
@@ -120,11 +115,20 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     OFP_TRY(may_use(*known, user));
     return known;
   }
+  if (const auto awaited = awaited_.find(name_in(text)); awaited != awaited_.end() && text.size() == name_in(text).size()) {
+    if (user != awaited->second.user && user != 0) return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", text, awaited->second.user, user);
+    return define(std::string(awaited->second.text), awaited->second.user, effects);
+  }
   OFP_ASSIGN(Settings settings, parse_settings(text));
+  const auto own = std::ranges::count_if(by_name_, [&](const auto& each) { return each.second->user == user; });
+  if (static_cast<std::size_t>(own) >= options_.user_pools_max)
+    return fail(Error::too_large, "user {} has {} sift pools, which is the limit of each user (limits.user_pools_max); drop one", user, own);
   pool::PoolOptions chosen;
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
   // Names that are all given need not live: the pool is the one another member has made.
   std::vector<std::string> members = pool::members_of(chosen, alive_);
+  if (members.size() < settings.wait)
+    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait, members.size());
   const bool patterns = std::ranges::any_of(chosen.members, [](const std::string& name) { return name.find_first_of("*?[") != std::string::npos; });
   if (!patterns) {
     members = chosen.members;
@@ -145,43 +149,55 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   made->settings = settings;
   OFP_ASSIGN(made->sift, Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}, .kept = settings.kept()}, members));
   OFP_TRY(open_own(*made, pools_.now(), effects));
-  for (const std::string& member : members) {
-    if (member == self_ || full == text) continue;  // whoever said all names has told the others, or has it from one who did
-    tell(*made, member, effects);
-  }
-  return by_name_.emplace(made->name, std::move(made)).first->second.get();
-}
-
-void SiftService::tell(Pool& pool, const std::string& member, mover::Effects& effects) {
-  effects.push_back(mover::AskEffect{work(Work::Kind::tell, &pool, 0), member, EntryKind::peer_define, never, nullptr, 0,
-                                     [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
-                                       wire::encode(wire::PeerDefine{user, full}, payload);
-                                     }});
+  Pool* const pool = by_name_.emplace(made->name, std::move(made)).first->second.get();
+  if (auto awaited = awaited_.extract(pool->name)) pool->deferred = std::move(awaited.mapped().deferred);
+  pool->ask_at = 0;  // in the next round, which knows the time
+  if (full != text && missing(*pool, 0).empty()) agree(*pool, pools_.now(), effects);
+  return pool;
 }
 
 // Who was restarted has forgotten its pools, unless they were on its disk.
-void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, mover::Effects& effects) {
+void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, mover::Effects& effects) {
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
-  for (const auto& [name, pool] : by_name_)
-    for (const std::string& member : pool->sift->geometry().members())
-      if (member != self_ && std::ranges::binary_search(alive_, member) &&
-          (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
-        tell(*pool, member, effects);
+  for (const auto& [name, pool] : by_name_) {
+    for (const std::string& member : anew) pool->heard.erase(member);
+    for (const std::string& member : alive_)  // others than its members may have another pool of the name
+      if (member != self_ && (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
+        tell(*pool, member, now, effects);
+    work_on_agreement(*pool, now, effects);
+  }
+  make_awaited(now, effects);
 }
 
 // The name with all its settings: by it a pool that was dropped meanwhile is made again.
 Result<std::string> SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
-  OFP_ASSIGN(const Pool* const made, define(pool, user, effects));
-  return made->text;
+  auto made = define(pool, user, effects);
+  if (made) return (*made)->text;
+  if (made.error().code != Error::would_block) return tl::unexpected(std::move(made).error());
+  return await(pool, user);
+}
+
+Status SiftService::make(const std::string& pool, uid_t user, mover::Effects& effects) {
+  OFP_TRY(admit(pool, user, effects));
+  return {};
 }
 
 Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
                                        mover::Effects& effects) {
-  OFP_ASSIGN(Pool* const pool, define(place.pool, place.user, effects));
-  if (!pool->sift->is_restored()) {
-    pool->deferred.emplace_back([this, place, frame, token](TimeNs then, mover::Effects& more) {
-      if (auto stored = put(place, frame, token, then, more); !stored) more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
-    });
+  const Deferred again = [this, place, frame, token](TimeNs then, mover::Effects& more) {
+    if (auto stored = put(place, frame, token, then, more); !stored) more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
+  };
+  auto defined = define(place.pool, place.user, effects);
+  if (!defined && defined.error().code == Error::would_block) {
+    OFP_TRY(await(place.pool, place.user));
+    awaited_.find(name_in(place.pool))->second.deferred.push_back(again);
+    return mover::Stored::later;
+  }
+  if (!defined) return tl::unexpected(std::move(defined).error());
+  Pool* const pool = *defined;
+  OFP_TRY(may_put(*pool, now));
+  if (!is_ready(*pool)) {
+    pool->deferred.push_back(again);
     return mover::Stored::later;
   }
   const std::uint64_t number = next_++;
@@ -324,8 +340,8 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   Status status;
   if (!answer) status = tl::unexpected(answer.error());
   if (done.kind == Work::Kind::tell) {
-    if (!status && status.error().code == Error::too_large)  // its pieces wait, and who flushes is told
-      log(LogLevel::error, "pool \"{}\": a member does not take part: {}", done.pool->name, status.error().message);
+    const auto known = by_name_.find(done.pool->name);
+    if (known != by_name_.end() && known->second.get() == done.pool) on_told(*done.pool, done.member, answer, now, effects);
     return forget_dropped();
   }
   if (done.kind == Work::Kind::flush) {
@@ -346,6 +362,7 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
   pull_waiting(now, effects);
   for (const auto& [name, pool] : by_name_) {
+    if (pool->ask_at <= now) work_on_agreement(*pool, now, effects);
     if (pool->due <= now) work_on_opening(*pool, now, effects);
     if (pool->sift->next_deadline() > now) continue;
     pool->sift->on_time(now, pool->pending);
@@ -356,7 +373,7 @@ void SiftService::on_time(TimeNs now, mover::Effects& effects) {
 
 TimeNs SiftService::next_deadline() const noexcept {
   TimeNs next = never;
-  for (const auto& [name, pool] : by_name_) next = std::min({next, pool->sift->next_deadline(), pool->due});
+  for (const auto& [name, pool] : by_name_) next = std::min({next, pool->sift->next_deadline(), pool->due, pool->ask_at});
   if (forget_later_ && !dropped_.empty()) next = 0;
   for (const auto& [pool, token] : waiting_)
     if (const auto source = sources_.find(token); source != sources_.end()) next = std::min(next, source->second.object.deadline());

@@ -2,7 +2,8 @@
 // offered to members and pulled by them, a flush is asked of all of them, and tracks are read where they are kept.
 //
 // A state machine like the other services. A pool is made by whoever names it first, with the members that live then: its
-// name with all their names is what members tell each other, so that all place elements alike.
+// name with all their names is its definition, by which all place elements alike. Nothing is taken before they agree on
+// it (sift_agree.cc).
 #pragma once
 
 #include <deque>
@@ -31,6 +32,7 @@ struct SiftServiceOptions {
   TimeNs ask_wait_ns = 5 * second_ns;
   std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
   std::uint64_t object_bytes_max = UINT64_MAX;  // as of PoolsOptions
+  std::size_t user_pools_max = 16384;           // as of FrameTable::Limits
 };
 
 class SiftService {
@@ -47,10 +49,12 @@ class SiftService {
   // Pools that were kept on this agent's disk: when `pools` has found what is there.
   void recover(TimeNs now, mover::Effects& effects);
   // `anew`: those that lived before too, as another process.
-  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, mover::Effects& effects);
+  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, mover::Effects& effects);
 
   // ---- of a program's streams (mover::Store)
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
+  // A pool of the configuration. It is made when as many members live as its wait= says.
+  [[nodiscard]] Status make(const std::string& pool, uid_t user, mover::Effects& effects);
   // Done later, by a StoredEffect with the token: when the frame's rows are this agent's responsibility.
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
                                           mover::Effects& effects);
@@ -88,10 +92,13 @@ class SiftService {
     std::uint64_t track_bytes;
     std::vector<StageCounters> stages;
     bool kept = false, restored = true;  // it survives this agent; what it had of it is back
+    bool agreed = true;                  // all its members that live have the same definition
+    std::string rival{};                 // a definition of its name that other members agreed on, and that wins
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
+  using Deferred = std::function<void(TimeNs now, mover::Effects& effects)>;
   // Of what another member has of this one's row.
   struct Elsewhere {
     std::string member;
@@ -112,7 +119,23 @@ class SiftService {
     std::map<std::string, Elsewhere, std::less<>> elsewhere{};
     bool restoring = false;
     TimeNs due = never, opened_at = 0, tell_at = never;
-    std::vector<std::function<void(TimeNs now, mover::Effects& effects)>> deferred{};  // until it is restored
+    std::vector<Deferred> deferred{};  // until it is agreed on and restored
+    // ---- which definition counts (sift_agree.cc)
+    bool agreed = false;
+    std::map<std::string, TimeNs> heard{};  // members that have the same definition, and when they last said so
+    std::set<std::string> asking{};         // that were asked, and have not answered
+    std::map<std::string, std::string> refused{};  // members that have another one, and what they said
+    TimeNs refused_since = never, bound_until = 0, ask_at = 0;
+    TimeNs told_at = never;                 // by another member, which may know members that are not known here yet
+    std::set<std::string> replaced{};       // definitions with other members, in whose place it came
+    std::string rival{};                    // as in PoolStatus, with the time until which it is believed
+    TimeNs rival_until = 0;
+  };
+  // A pool that is to be made when enough members live.
+  struct Awaited {
+    std::string text;
+    uid_t user;
+    std::vector<Deferred> deferred{};
   };
   // What a token that went into a Sift stands for.
   struct Source {
@@ -128,6 +151,7 @@ class SiftService {
     enum class Kind { pull, job, publish, flush, tracks, keep, read, open, tell } kind;
     Pool* pool;
     std::uint64_t token;  // of the Sift; flush: of flushes_; tracks: of reading_
+    std::string member{};  // tell: who is asked
   };
   struct Flush {
     ChannelNumber channel;
@@ -154,7 +178,6 @@ class SiftService {
   [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
-  void tell(Pool& pool, const std::string& member, mover::Effects& effects);
   void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
   void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
   void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
@@ -176,8 +199,22 @@ class SiftService {
   void begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects);
   void flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects);
 
+  // sift_agree.cc
+  [[nodiscard]] static bool is_ready(const Pool& pool) noexcept;
+  [[nodiscard]] Status may_put(const Pool& pool, TimeNs now) const;
+  [[nodiscard]] std::vector<std::string> missing(const Pool& pool, TimeNs now) const;
+  void work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effects);
+  void tell(Pool& pool, const std::string& member, TimeNs now, mover::Effects& effects);
+  void on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
+  void agree(Pool& pool, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<std::uint64_t> serve_definition(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Pool*> define_agreed(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Pool*> replace(Pool& pool, std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<std::string> await(std::string_view text, uid_t user);
+  void make_awaited(TimeNs now, mover::Effects& effects);
+
   // sift_kept.cc
-  static constexpr std::string_view kept_mark = ".kept-";
+  [[nodiscard]] static std::string own_name(const Settings& settings, std::string_view text, uid_t user);
   [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status set_aside(const Pool& pool);
   void work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects);
@@ -188,7 +225,7 @@ class SiftService {
   [[nodiscard]] static std::string member_with(const Pool& pool, std::string_view name);
   void keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects);
   void read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] bool must_wait(Pool& pool, ChannelNumber channel, const channel::Entry& request, bool is_member);
+  [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request, bool is_member);
   static void serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects);
 
   SiftServiceOptions options_;
@@ -199,6 +236,7 @@ class SiftService {
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
+  std::map<std::string, Awaited, std::less<>> awaited_;
   std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing that is under way means them
   std::unordered_map<ChannelNumber, uid_t> channels_;
   std::unordered_map<std::uint64_t, Source> sources_;

@@ -1,0 +1,286 @@
+// The sift pools of agents by themselves: requests and answers in, effects out.
+#include "sift/sift_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "pool/memory_store.h"
+#include "sift/particles.h"
+#include "wire/cursor.h"
+#include "wire/message_kinds.h"
+#include "wire/peer_messages.h"
+
+namespace offpath::sift {
+namespace {
+
+using ::testing::HasSubstr;
+using wire::EntryKind;
+
+constexpr uid_t user = 1000, other_user = 1001;
+
+// One agent's pools and sift pools.
+struct OneAgent {
+  explicit OneAgent(const std::string& name, std::shared_ptr<pool::ObjectStore> store = nullptr, const SiftServiceOptions& options = {})
+      : pools(pools_options(std::move(store)), buffers, [](std::uint64_t) { return true; }),
+        sifts(options, buffers, [](std::uint64_t) { return true; }, pools) {
+    pools.set_self(name, 1);
+    sifts.set_self(name, 1);
+  }
+  static pool::PoolsOptions pools_options(std::shared_ptr<pool::ObjectStore> store) {
+    pool::PoolsOptions options;
+    options.store = std::move(store);
+    return options;
+  }
+  // What was on its disk.
+  void recover() {
+    EXPECT_TRUE(pools.recover(now, effects));
+    sifts.recover(now, effects);
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const SiftService::PoolStatus& pool : sifts.pools()) all.push_back(pool.name);
+    return all;
+  }
+
+  TimeNs now = second_ns;
+  std::shared_ptr<mover::BufferCache> buffers = mover::BufferCache::make({.huge_pages = false});
+  pool::Pools pools;
+  SiftService sifts;
+  mover::Effects effects;
+};
+
+// An object as a program could have put it: it says whose the pool is.
+void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_user, uid_t said_user, const std::string& text) {
+  std::vector<std::byte> bytes;
+  wire::Writer writer(bytes);
+  writer.put(std::uint64_t{7});
+  writer.put(std::uint64_t{said_user});
+  writer.put_text(text);
+  pool::ObjectRecord record;
+  record.number = store.files.size() + 1;
+  record.bytes = bytes.size();
+  record.pool_user = record.user = pool_user;
+  record.pool = pool + "?spill=durable";
+  record.row = "a";
+  record.column = "pool";
+  ASSERT_TRUE(store.write(std::move(record), bytes, true));
+}
+
+TEST(SiftService, AForgedRecordDefinesNoPoolAtRestart) {
+  const auto store = std::make_shared<pool::MemoryStore>();
+  put_identity(*store, "local:/t.kept-0badcafe", user, 0, "sift:/t?key=id&spill=durable&members=a");
+  put_identity(*store, "local:/u.kept-0badcafe", user, user, "sift:/u?key=id&spill=durable&members=a");
+  OneAgent agent("a", store);
+  agent.recover();
+  EXPECT_TRUE(agent.names().empty()) << agent.names().front() << " of user " << agent.sifts.pools().front().user;
+}
+
+// Agents that ask each other what they are to, and see whom they are told to.
+class Agents {
+ public:
+  explicit Agents(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) agents_.push_back(std::make_unique<OneAgent>(name_of(i)));
+    views_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) views_[i] = {name_of(i)};
+  }
+  static std::string name_of(std::size_t i) { return std::string(1, static_cast<char>('a' + i)); }
+  OneAgent& operator[](std::size_t i) { return *agents_[i]; }
+  [[nodiscard]] std::size_t size() const { return agents_.size(); }
+
+  void see(std::size_t i, std::vector<std::string> alive) {
+    if (views_[i] == alive) return;
+    views_[i] = alive;
+    agents_[i]->sifts.on_members(std::move(alive), {}, now_, agents_[i]->effects);
+    agents_[i]->pools.on_members(views_[i], {}, now_, agents_[i]->effects);
+  }
+  void all_see_all() {
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < size(); ++i) all.push_back(name_of(i));
+    for (std::size_t i = 0; i < size(); ++i) see(i, all);
+  }
+  // A stream's admission, and a frame. What becomes of it is in `outcomes`, by the number that is returned.
+  std::uint64_t put(std::size_t i, const std::string& pool, uid_t who = user) {
+    const std::uint64_t token = next_++;
+    OneAgent& agent = *agents_[i];
+    const auto name = agent.sifts.admit(pool, who, agent.effects);
+    if (!name) return outcomes.emplace(token, tl::unexpected(name.error())), token;
+    const std::uint64_t ids[] = {1, 2, 3};
+    FramePtr frame = particle_frame(*form_, ids, 1, {agent.buffers, who});
+    const auto stored = agent.sifts.put({*name, "step1", "", who, 0, false}, frame, token, now_, agent.effects);
+    if (!stored) outcomes.emplace(token, tl::unexpected(stored.error()));
+    return token;
+  }
+  void run_for(TimeNs duration) {
+    for (const TimeNs end = now_ + duration; now_ < end; now_ += 10 * millisecond_ns) {
+      for (auto& agent : agents_)
+        if (agent->sifts.next_deadline() <= now_) agent->sifts.on_time(now_, agent->effects);
+      for (std::size_t i = 0; i < size(); ++i) take(i);
+      const auto due = messages_.upper_bound(now_);
+      std::vector<std::function<void()>> ready;
+      for (auto at = messages_.begin(); at != due; ++at) ready.push_back(std::move(at->second));
+      messages_.erase(messages_.begin(), due);
+      for (const auto& each : ready) each();
+    }
+  }
+  [[nodiscard]] SiftService::PoolStatus pool(std::size_t i) {
+    const auto all = agents_[i]->sifts.pools();
+    return all.empty() ? SiftService::PoolStatus{} : all.front();
+  }
+  [[nodiscard]] TimeNs now() const { return now_; }
+
+  std::map<std::uint64_t, Status> outcomes;
+  std::function<TimeNs()> delay = [] { return millisecond_ns; };
+
+ private:
+  void later(std::function<void()> what) { messages_.emplace(now_ + delay(), std::move(what)); }
+  void take(std::size_t i) {
+    for (mover::Effect& effect : std::exchange(agents_[i]->effects, {})) {
+      if (auto* stored = std::get_if<mover::StoredEffect>(&effect)) {
+        EXPECT_TRUE(!stored->status || pool(i).agreed) << "stored before it was agreed on";
+        outcomes.emplace(stored->token, std::move(stored->status));
+      } else if (auto* ask = std::get_if<mover::AskEffect>(&effect); ask != nullptr && mover::service_of(ask->token) == mover::Service::sift) {
+        std::vector<std::byte> payload;
+        ask->compose({}, payload);
+        later([this, i, token = ask->token, to = static_cast<std::size_t>(ask->member[0] - 'a'), kind = ask->kind, payload] { serve(i, token, to, kind, payload); });
+      }
+    }
+  }
+  void serve(std::size_t from, std::uint64_t token, std::size_t to, EntryKind kind, const std::vector<std::byte>& payload) {
+    const bool meet = std::ranges::find(views_[from], name_of(to)) != views_[from].end();
+    Result<pool::Answer> answer = fail(Error::peer_lost, "not met");
+    if (meet) {
+      take(to);
+      agents_[to]->sifts.on_request(100 + from, {token, static_cast<std::uint8_t>(kind), payload}, true, now_, agents_[to]->effects);
+      for (const mover::Effect& effect : agents_[to]->effects) {
+        if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) answer = tl::unexpected(failed->failure);
+        if (const auto* reply = std::get_if<mover::ReplyEffect>(&effect)) {
+          answer = pool::Answer{wire::ReplyKind::done, {}, {}};
+          wire::encode(std::get<wire::Done>(reply->message), answer->payload);
+        }
+      }
+      take(to);
+    }
+    later([this, from, token, answer] { agents_[from]->sifts.on_answer(token, answer, now_, agents_[from]->effects); });
+  }
+
+  std::vector<std::unique_ptr<OneAgent>> agents_;
+  std::vector<std::vector<std::string>> views_;
+  std::multimap<TimeNs, std::function<void()>> messages_;
+  std::shared_ptr<const RowForm> form_ = RowForm::make(particle_schema(), "id").value();
+  TimeNs now_ = second_ns;
+  std::uint64_t next_ = 1;
+};
+
+constexpr const char* text = "sift:/t?key=id&threshold=64KiB&budget=1MiB";
+
+TEST(SiftService, AgentsThatSeeDifferentMembersMakeOnePool) {
+  Agents agents(3);
+  agents.see(0, {"a", "b"});
+  agents.see(1, {"a", "b", "c"});
+  agents.see(2, {"b", "c"});
+  std::vector<std::uint64_t> puts;
+  for (std::size_t i = 0; i < 3; ++i) puts.push_back(agents.put(i, text));
+  agents.run_for(second_ns);
+  agents.all_see_all();
+  agents.run_for(20 * second_ns);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_THAT(agents.pool(i).text, HasSubstr("members=a,b,c")) << i;
+    EXPECT_TRUE(agents.pool(i).agreed) << i;
+    ASSERT_TRUE(agents.outcomes.contains(puts[i])) << i;
+    EXPECT_TRUE(agents.outcomes.at(puts[i])) << agents.outcomes.at(puts[i]).error().message;
+  }
+}
+
+// Members get to know each other, pools are named meanwhile, messages are late: of all definitions one is agreed on, and who is none of its members is told.
+TEST(SiftService, WhoeverNamesAPoolWhileMembersMeetOneDefinitionWins) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&random](std::uint64_t end) { return random() % end; };
+    Agents agents(2 + below(4));
+    agents.delay = [&below] { return static_cast<TimeNs>(1 + below(below(5) == 0 ? 2 * second_ns : 20 * millisecond_ns)); };
+    std::map<std::size_t, std::uint64_t> puts;
+    std::vector<std::set<std::string>> seen(agents.size());
+    for (std::size_t i = 0; i < agents.size(); ++i) seen[i] = {Agents::name_of(i)};
+    for (int step = 0; step < 12; ++step) {
+      const std::size_t i = below(agents.size());
+      seen[i].insert(Agents::name_of(below(agents.size())));
+      agents.see(i, {seen[i].begin(), seen[i].end()});
+      const std::size_t who = below(agents.size());
+      if (seen[who].size() > 1 && !puts.contains(who) && below(5) < 2) puts[who] = agents.put(who, text);
+      agents.run_for(static_cast<TimeNs>(below(300 * millisecond_ns)));
+    }
+    agents.all_see_all();
+    agents.run_for(60 * second_ns);
+    std::set<std::string> agreed;
+    std::vector<std::string> rivals;
+    for (std::size_t i = 0; i < agents.size(); ++i)
+      if (const auto pool = agents.pool(i); pool.agreed && !pool.text.empty()) {
+        if (pool.rival.empty()) agreed.insert(pool.text);
+        else rivals.push_back(pool.rival);
+      }
+    EXPECT_LE(agreed.size(), 1u) << *agreed.begin() << " and " << *agreed.rbegin();
+    for (const std::string& rival : rivals) EXPECT_TRUE(agreed.contains(rival)) << rival;
+    for (const auto& [who, token] : puts) {
+      ASSERT_TRUE(agents.outcomes.contains(token)) << "the put of " << who << " waits: " << agents.pool(who).text;
+      const Status& outcome = agents.outcomes.at(token);
+      EXPECT_TRUE(outcome || outcome.error().code == Error::exists) << outcome.error().message;
+    }
+  }
+}
+
+TEST(SiftService, OfTwoPoolsThatMeetTheOneWithMoreMembersWinsAndTheOtherSaysSo) {
+  Agents agents(3);
+  agents.see(0, {"a", "b"});
+  agents.see(1, {"a", "b"});
+  const std::uint64_t larger = agents.put(0, text), smaller = agents.put(2, text);
+  agents.run_for(second_ns);
+  EXPECT_TRUE(agents.outcomes.at(larger));
+  EXPECT_TRUE(agents.outcomes.at(smaller)) << "it knows of nobody else";
+  agents.all_see_all();
+  agents.run_for(10 * second_ns);
+  const std::uint64_t refused = agents.put(2, text), taken = agents.put(1, text);
+  agents.run_for(second_ns);
+  EXPECT_TRUE(agents.outcomes.at(taken));
+  ASSERT_FALSE(agents.outcomes.at(refused));
+  EXPECT_EQ(agents.outcomes.at(refused).error().code, Error::exists);
+  EXPECT_THAT(agents.outcomes.at(refused).error().message, HasSubstr("members=a,b\" on other members, which wins"));
+  EXPECT_THAT(agents.pool(2).rival, HasSubstr("members=a,b"));
+  EXPECT_EQ(agents.pool(2).stages.front().pieces_taken, 1u) << "what it took, it has";
+}
+
+TEST(SiftService, APoolThatWaitsForMembersIsMadeWhenTheyLive) {
+  Agents agents(3);
+  const std::string waits = std::string(text) + "&wait=3";
+  const std::uint64_t put = agents.put(0, waits), other = agents.put(0, "sift:/t", other_user), differs = agents.put(0, "sift:/t?key=other&wait=3");
+  EXPECT_EQ(agents.outcomes.at(other).error().code, Error::denied);
+  EXPECT_EQ(agents.outcomes.at(differs).error().code, Error::exists);
+  agents.see(0, {"a", "b"});
+  agents.run_for(5 * second_ns);
+  EXPECT_FALSE(agents.outcomes.contains(put));
+  EXPECT_TRUE(agents[0].names().empty());
+  agents.all_see_all();
+  agents.run_for(second_ns);
+  ASSERT_TRUE(agents.outcomes.contains(put));
+  EXPECT_TRUE(agents.outcomes.at(put)) << agents.outcomes.at(put).error().message;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_THAT(agents.pool(i).text, HasSubstr("members=a,b,c"));
+  const std::uint64_t again = agents.put(1, waits);
+  agents.run_for(second_ns);
+  EXPECT_TRUE(agents.outcomes.at(again)) << "the same name, once it is made";
+}
+
+TEST(SiftService, SiftPoolsOfAUserAreBounded) {
+  OneAgent agent("a", nullptr, {.user_pools_max = 1});
+  ASSERT_TRUE(agent.sifts.admit("sift:/1?key=id", user, agent.effects));
+  const auto second = agent.sifts.admit("sift:/2?key=id", user, agent.effects);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Error::too_large);
+  EXPECT_THAT(second.error().message, HasSubstr("limits.user_pools_max"));
+  EXPECT_TRUE(agent.sifts.admit("sift:/1", user, agent.effects));
+  EXPECT_TRUE(agent.sifts.admit("sift:/3?key=id", other_user, agent.effects));
+}
+
+}  // namespace
+}  // namespace offpath::sift
