@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import __version__, doca_device, rdma_device
+from . import __version__, doca_device, rdma_device, sandbox
 from .errors import Error, NotFound, Timeout
 from .pool import Pool
 from .session import Info, Session, connect
@@ -103,6 +103,8 @@ def add_here(diagnosis: Diagnosis, wanted: str, root: Path = Path("/")) -> None:
     """``wanted``: the kind of address that is to work from here."""
     add_memory(diagnosis)
     add_machine(diagnosis)
+    for name, value, good, advice in sandbox.look():
+        diagnosis.add(name, value, good, advice)
     for name, value, good, advice in doca_device.look(root, wanted == "doca"):
         diagnosis.add(name, value, good, advice)
     if wanted == "doca":

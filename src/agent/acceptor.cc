@@ -1,8 +1,13 @@
 #include "agent/acceptor.h"
 
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "agent/json.h"
@@ -18,8 +23,20 @@ using State = link::AgentHandshake::State;
 
 constexpr unsigned connections_of_a_look = 16;                  // then other work gets its turn
 constexpr TimeNs rest_after_failure_ns = 100 * millisecond_ns;  // out of descriptors, for instance
+constexpr TimeNs introduction_ns = 200 * millisecond_ns;        // what a connection has in any case where others wait
 constexpr TimeNs standstill_ns = second_ns;                     // a timer so late means that the process was stopped
 constexpr unsigned extensions_max = 3;
+
+// Whose slots a connection takes.
+std::string source_of(const link::AgentHandshake& handshake, Kind kind) {
+  if (kind == Kind::unix_socket) return std::to_string(handshake.uid());
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  char text[NI_MAXHOST] = "";
+  if (getpeername(handshake.fd(), reinterpret_cast<sockaddr*>(&name), &length) == 0)
+    (void)getnameinfo(reinterpret_cast<const sockaddr*>(&name), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
 
 }  // namespace
 
@@ -46,8 +63,10 @@ Status Acceptor::listen(link::Address& address) {
 
 void Acceptor::close() {
   while (!handshakes_.empty()) forget(handshakes_.begin());
-  if (rest_timer_ != 0) loop_.timers().cancel(rest_timer_);
-  for (const Listener& listener : listeners_) loop_.unwatch(listener.socket.get());
+  for (const Listener& listener : listeners_) {
+    if (listener.rest_timer != 0) loop_.timers().cancel(listener.rest_timer);
+    loop_.unwatch(listener.socket.get());
+  }
   listeners_.clear();
 }
 
@@ -57,42 +76,69 @@ AcceptorCounters Acceptor::counters() const noexcept {
   return counters;
 }
 
-void Acceptor::take_connections(const Listener& listener, TimeNs now) {
-  for (unsigned i = 0; i < connections_of_a_look && !resting_; ++i) {
-    if (handshakes_.size() >= options_.handshakes_max) return rest(now, never);
+void Acceptor::take_connections(Listener& listener, TimeNs now) {
+  for (unsigned i = 0; i < connections_of_a_look && !listener.resting; ++i) {
+    // Who connects may have to be refused, and to close that connection may be one more close that waits.
+    if (listener.kind == Kind::unix_socket && policy_->received->overrun()) return rest(listener, now + rest_after_failure_ns);
+    if (listener.handshakes >= options_.handshakes_max) {
+      pollfd waiting{listener.socket.get(), POLLIN, 0};
+      if (poll(&waiting, 1, 0) != 1) return;
+      if (const TimeNs until = make_room(listener, now); until > now) return rest(listener, until);
+    }
     auto socket = link::accept_from(listener.socket.get());
     if (!socket) {
       log(LogLevel::warning, "no connection can be accepted: {}", socket.error().message);
-      return rest(now, now + rest_after_failure_ns);
+      return rest(listener, now + rest_after_failure_ns);
     }
     if (!*socket) return;
     ++counters_.connections;
-    begin(std::move(*socket), listener.kind, now);
+    begin(std::move(*socket), listener, now);
   }
 }
 
-void Acceptor::rest(TimeNs, TimeNs until) {
-  resting_ = true;
-  for (const Listener& listener : listeners_) (void)loop_.watch_for(listener.socket.get(), 0);
-  if (until != never) {
-    rest_timer_ = loop_.timers().start(until, [this](TimeNs, TimeNs) {
-      rest_timer_ = 0;
-      resume();
-    });
-  }
+// Gives up the oldest connection of the source that has most: a flood from one place costs others nothing. Returns `now`, or
+// when that connection has had its time.
+TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const Handshake& each : handshakes_)
+    if (each.listener == &listener) ++counts[each.source];
+  const auto most = std::ranges::max_element(counts, {}, &std::pair<const std::string_view, std::size_t>::second);
+  const auto oldest = std::ranges::find_if(
+      handshakes_, [&](const Handshake& each) { return each.listener == &listener && each.source == most->first; });
+  const TimeNs until = oldest->began + introduction_ns;
+  advance(oldest, now);  // what it said may have come
+  if (listener.handshakes < options_.handshakes_max) return now;
+  if (now < until) return until;
+  oldest->state.refuse(Error::would_block, "others wait, and this connection has not introduced itself");
+  log(LogLevel::info, "a connection was given up: {}", oldest->state.failure().message);
+  ++counters_.refused;
+  forget(oldest);
+  return now;
 }
 
-void Acceptor::resume() {
-  if (!resting_ || rest_timer_ != 0) return;
-  resting_ = false;
-  for (const Listener& listener : listeners_) (void)loop_.watch_for(listener.socket.get(), EPOLLIN);
+void Acceptor::rest(Listener& listener, TimeNs until) {
+  listener.resting = true;
+  (void)loop_.watch_for(listener.socket.get(), 0);
+  listener.rest_timer = loop_.timers().start(until, [this, &listener](TimeNs, TimeNs) {
+    listener.rest_timer = 0;
+    resume(listener);
+  });
 }
 
-void Acceptor::begin(Fd socket, Kind kind, TimeNs now) {
+void Acceptor::resume(Listener& listener) {
+  if (!listener.resting) return;
+  if (listener.rest_timer != 0) loop_.timers().cancel(std::exchange(listener.rest_timer, 0));
+  listener.resting = false;
+  (void)loop_.watch_for(listener.socket.get(), EPOLLIN);
+}
+
+void Acceptor::begin(Fd socket, Listener& listener, TimeNs now) {
   const int fd = socket.get();
-  handshakes_.push_back({policy_, link::AgentHandshake(std::move(socket), kind, *policy_, now), kind});
+  handshakes_.push_back({policy_, link::AgentHandshake(std::move(socket), listener.kind, *policy_, now), &listener, {}, now});
   const HandshakeAt at = std::prev(handshakes_.end());
+  ++listener.handshakes;
   if (at->state.state() == State::pending) {
+    at->source = source_of(at->state, listener.kind);
     if (Status watched = loop_.watch(fd, EPOLLIN, [this, at](std::uint32_t, TimeNs later) { advance(at, later); });
         !watched) {
       at->state.refuse(Error::io, watched.error().message);
@@ -135,7 +181,7 @@ void Acceptor::advance(HandshakeAt at, TimeNs now) {
 }
 
 void Acceptor::welcome(HandshakeAt at, TimeNs now) {
-  const bool local = at->kind == Kind::unix_socket;
+  const bool local = at->listener->kind == Kind::unix_socket;
   // Who comes by network has shown that it knows the key, which is the agent's user's.
   const uid_t user = local ? at->state.uid() : geteuid();
   if (Status admitted = may_welcome_(user); !admitted) {
@@ -169,8 +215,10 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
 void Acceptor::forget(HandshakeAt at) {
   if (at->state.fd() >= 0) loop_.unwatch(at->state.fd());
   if (at->timer != 0) loop_.timers().cancel(at->timer);
+  Listener& listener = *at->listener;
   handshakes_.erase(at);
-  if (handshakes_.size() < options_.handshakes_max) resume();
+  --listener.handshakes;
+  resume(listener);
 }
 
 }  // namespace offpath::agent

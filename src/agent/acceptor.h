@@ -2,7 +2,8 @@
 // on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number of
 // handshakes, until its deadline.
 //
-// When all of these are taken the listeners rest: further connections wait in the kernel's queue.
+// Each listener has so many. When all of them are taken, whoever has most of them (a user, or a network address) loses the
+// oldest if that had its time; until then the listener rests, and further connections wait in the kernel's queue.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ class Acceptor {
     mover::Client client;
   };
   struct Options {
-    std::size_t handshakes_max = 64;
+    std::size_t handshakes_max = 64;  // of each listener
     bool everyone = false;  // other users may reach the Unix sockets
   };
 
@@ -51,26 +52,32 @@ class Acceptor {
     Fd socket;
     link::Address::Kind kind;
     std::unique_ptr<SocketFile> file;
+    std::size_t handshakes = 0;
+    bool resting = false;
+    loop::Timers::Id rest_timer = 0;
   };
   struct Handshake {
     std::shared_ptr<const link::AgentPolicy> policy;  // of `state`
     link::AgentHandshake state;
-    link::Address::Kind kind;
+    Listener* listener;
+    std::string source;  // the user's number, or the address it comes from
+    TimeNs began;
     loop::Timers::Id timer = 0;
     bool writing = false;
     unsigned extensions = 0;  // of the deadline, after the process was stopped
   };
   using HandshakeAt = std::list<Handshake>::iterator;
 
-  void take_connections(const Listener& listener, TimeNs now);
-  void begin(Fd socket, link::Address::Kind kind, TimeNs now);
+  void take_connections(Listener& listener, TimeNs now);
+  void begin(Fd socket, Listener& listener, TimeNs now);
+  [[nodiscard]] TimeNs make_room(Listener& listener, TimeNs now);
   void start_timer(HandshakeAt at, TimeNs due);
   void on_deadline(HandshakeAt at, TimeNs now, TimeNs due);
   void advance(HandshakeAt at, TimeNs now);
   void welcome(HandshakeAt at, TimeNs now);
   void forget(HandshakeAt at);
-  void rest(TimeNs now, TimeNs until);
-  void resume();
+  void rest(Listener& listener, TimeNs until);
+  void resume(Listener& listener);
 
   loop::Loop& loop_;
   std::shared_ptr<const link::AgentPolicy> policy_;
@@ -80,8 +87,6 @@ class Acceptor {
   std::function<void(Arrival, TimeNs)> on_arrival_;
   std::list<Listener> listeners_;
   std::list<Handshake> handshakes_;
-  bool resting_ = false;
-  loop::Timers::Id rest_timer_ = 0;
   AcceptorCounters counters_;
 };
 

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <thread>
@@ -96,6 +98,87 @@ TEST_F(AcceptorTest, SilentConnectionsAreBoundedAndTheOthersWait) {
   EXPECT_EQ(acceptor->counters().refused, 2u);
   EXPECT_EQ(acceptor->counters().connections, 3u);
   EXPECT_EQ(acceptor->counters().handshakes, 1u);
+}
+
+TEST_F(AcceptorTest, AFullListenerGivesUpTheOldestOnceItHadItsTime) {
+  const Fd first = connect_silently(), second = connect_silently();
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().handshakes, 2u);
+  auto link = connect_really();  // in time that goes on
+  ASSERT_TRUE(link.has_value()) << link.error().message;
+  EXPECT_EQ(acceptor->counters().refused, 1u);
+}
+
+TEST_F(AcceptorTest, OneListenersConnectionsTakeNoOtherOnesSlots) {
+  const link::Address full = address;
+  address = *link::Address::parse("unix:" + directory + "/other.sock");
+  ASSERT_TRUE(acceptor->listen(address));
+  const link::Address other = std::exchange(address, full);
+  const Fd first = connect_silently(), second = connect_silently(), waiting = connect_silently();
+  address = other;
+  const Fd third = connect_silently();
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().handshakes, 3u);
+}
+
+// Users who are not on the list, and one that is and floods.
+class AcceptorAndOthers : public AcceptorTest {
+ protected:
+  static constexpr uid_t other_user = 64'002;
+
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can start processes of other users";
+    AcceptorTest::SetUp();
+    ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
+  }
+  // A process of the other user that connects so many times and then waits to be killed.
+  pid_t connect_as_other(int times) {
+    int told[2];
+    OFP_ASSERT(pipe(told) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      OFP_ASSERT(setresuid(other_user, other_user, other_user) == 0);
+      std::vector<Fd> sockets;
+      for (int i = 0; i < times; ++i) sockets.push_back(connect_silently());
+      OFP_ASSERT(write(told[1], "x", 1) == 1);
+      for (;;) pause();
+    }
+    char byte;
+    OFP_ASSERT(child > 0 && read(told[0], &byte, 1) == 1);
+    ::close(told[0]);
+    ::close(told[1]);
+    return child;
+  }
+};
+
+TEST_F(AcceptorAndOthers, ThoseWhoAreNotOnTheListAreRefusedBeforeTheyTakeASlot) {
+  start({.handshakes_max = 2, .everyone = true});
+  const pid_t stranger = connect_as_other(40);
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().connections, 40u);
+  EXPECT_EQ(acceptor->counters().refused, 40u);
+  EXPECT_EQ(acceptor->counters().handshakes, 0u);
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
+}
+
+TEST_F(AcceptorAndOthers, WhoHasMostConnectionsLosesTheOldest) {
+  auto listed = std::make_shared<link::AgentPolicy>();
+  listed->uids = {other_user};
+  policy = listed;
+  start({.handshakes_max = 4, .everyone = true});
+  const Fd own = connect_silently();  // the oldest of all
+  rounds(1000);
+  const pid_t flooding = connect_as_other(20);
+  rounds(millisecond_ns);
+  EXPECT_EQ(acceptor->counters().handshakes, 4u);
+  for (TimeNs now = millisecond_ns; now < link::handshake_wait_ns / 2; now += 10 * millisecond_ns) rounds(now, 3);
+  EXPECT_EQ(acceptor->counters().connections, 21u);
+  EXPECT_EQ(acceptor->counters().refused, 17u);
+  char byte;
+  EXPECT_EQ(recv(own.get(), &byte, 1, MSG_DONTWAIT), -1);  // is not told anything, and not closed
+  kill(flooding, SIGKILL);
+  waitpid(flooding, nullptr, 0);
 }
 
 TEST_F(AcceptorTest, OneThatGoesAwayMakesRoom) {

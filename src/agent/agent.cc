@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "agent/confinement.h"
 #include "base/log.h"
 #include "pool/spill_directory.h"
 #include "offpath/offpath.h"
@@ -22,9 +23,10 @@ const char* const agent_version =
 
 namespace {
 
+constexpr unsigned file_threads = 2;
 constexpr unsigned disk_threads = 4;  // so that a disk has several writes at a time, and readers do not wait for all of them
 
-Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting) {
+Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting, std::shared_ptr<ReceivedFds> received) {
   link::AgentPolicy policy;
   policy.uids = settings.allow_uids;
   policy.segments = settings.segments;
@@ -41,6 +43,7 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared
     OFP_ASSIGN(policy.tls, link::TlsContext::for_agent(settings.tls_certificate_file, settings.tls_key_file));
   }
   policy.lasting = std::move(lasting);
+  policy.received = std::move(received);
   return policy;
 }
 
@@ -75,7 +78,9 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   };
   if (std::ranges::any_of(settings_.listen, by_a_card))
     settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
-  OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting));
+  if (std::uint64_t& frames = settings_.dispatcher.buffers.buffers_max; frames == 0) frames = frames_that_fit();
+  const auto received = std::make_shared<ReceivedFds>(beside_frames(settings_.dispatcher.buffers.buffers_max, settings_.received));
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting, received));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
@@ -89,7 +94,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   OFP_TRY(open_disk());
   if (settings_.tcp) {
     settings_.tcp->loop = settings_.loop;
-    auto opened = TcpPrograms::make(*loop_, *settings_.tcp, monotonic_ns());  // while the rights are there
+    auto opened = TcpPrograms::make(*loop_, *settings_.tcp, received, monotonic_ns());  // while the rights are there
     if (!opened) return tl::unexpected<Failure>(without_device(*settings_.tcp, std::move(opened).error()));
     tcp_ = std::move(*opened);
   }
@@ -99,7 +104,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
   if (settings_.http) {
-    auto server = HttpServer::start(std::move(http_socket), *settings_.http, *board_);
+    auto server = HttpServer::start(std::move(http_socket), *settings_.http, settings_.http_hosts, *board_);
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
     http_.emplace(std::move(*server));
   }
@@ -163,10 +168,12 @@ Status Agent::listen() {
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
+  file_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max});
   if (settings_.dispatcher.pools.store) disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
-        loop::JobPool& pool = mover::service_of(token) == mover::Service::disk ? *disk_jobs_ : *jobs_;
+        const mover::Service service = mover::service_of(token);
+        loop::JobPool& pool = service == mover::Service::disk ? *disk_jobs_ : service == mover::Service::pool ? *file_jobs_ : *jobs_;
         pool.start(std::move(run), [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
@@ -174,8 +181,8 @@ Status Agent::join_parts() {
   loop_->add(channels_);
   if (tcp_) {
     tcp_->on_ended = [this](std::uint64_t channel, Failure why) { dispatcher_->close_channel(channel, std::move(why)); };
-    dispatcher_->serve_tcp({[this](channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now) {
-                              tcp_->on_request(channel, request, privileged, now);
+    dispatcher_->serve_tcp({[this](channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now) {
+                              tcp_->on_request(channel, request, {user, user == 0 || user == geteuid()}, now);
                             },
                             [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); }});
     loop_->add(*tcp_);
@@ -233,7 +240,7 @@ Status Agent::change_keys(const AgentSettings& settings) {
   changed.tls_certificate_file = settings.tls_certificate_file;
   changed.tls_key_file = settings.tls_key_file;
   OFP_TRY(check_exposure(changed));  // no address may lose what it needs
-  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting));
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting, policy_->received));
   std::optional<std::string> token;
   if (flight_ && settings.flight) {
     OFP_ASSIGN(token, read_token(settings.flight->token_file));
@@ -338,6 +345,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->group = group_->counters();
   status->reach = group_->reach().counters();
   status->plugins = plugins_->status();
+  status->sandbox = settings_.sandbox;
   status->sifts = dispatcher_->sifts().pools();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();

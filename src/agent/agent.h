@@ -2,7 +2,7 @@
 //
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
-//                               JobPool                                 a few threads; others for the disk
+//                               JobPool                                 a few threads; others for the disk and for files
 //   other agents <--> Group (members, channels to them)                 the same loop
 //   hosts     <--> Samplers                                             the same loop
 //                            PluginProcesses                            users' functions, in processes of their own
@@ -108,6 +108,7 @@ class Agent {
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<loop::JobPool> jobs_;
+  std::unique_ptr<loop::JobPool> file_jobs_;   // programs' files: a disk may be slow, or a pool large
   std::unique_ptr<loop::JobPool> disk_jobs_;   // threads of their own: each may wait for the disk
   std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, for each may wait for seconds
   Channels channels_{*this};

@@ -7,15 +7,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 
 namespace offpath::agent {
 
 namespace {
 
 using CapabilityWords = std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3>;
+
+std::uint64_t mappings_of_process() {
+  std::uint64_t mappings = 65'530;  // the kernel's own default
+  std::ifstream("/proc/sys/vm/max_map_count") >> mappings;
+  return mappings;
+}
+
+std::uint64_t descriptors_of_process() {
+  rlimit files{};
+  return getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
+}
 
 __user_cap_header_struct own_header() { return {_LINUX_CAPABILITY_VERSION_3, 0}; }
 
@@ -34,6 +47,22 @@ Status shut_out_others() {
   return {};
 }
 
+std::uint64_t frames_that_fit() {
+  return std::max<std::uint64_t>(std::min(mappings_of_process(), descriptors_of_process()) / 4 * 3, 1);
+}
+
+ReceivedLimits beside_frames(std::uint64_t frames, ReceivedLimits of_user) {
+  constexpr std::uint64_t least = 64;  // whatever frames may take by their setting
+  const auto left_of = [frames](std::uint64_t all) { return all - std::min(all, frames); };
+  ReceivedLimits limits = of_user;
+  // A connection takes two descriptors more than the one that is counted.
+  limits.descriptors_max = std::max(left_of(descriptors_of_process()) / 3, least);
+  limits.mappings_max = std::max(left_of(mappings_of_process()) / 4 * 3, least);
+  if (limits.user_descriptors_max == 0) limits.user_descriptors_max = limits.descriptors_max - limits.descriptors_max / 8;
+  if (limits.user_mappings_max == 0) limits.user_mappings_max = limits.mappings_max - limits.mappings_max / 8;
+  return limits;
+}
+
 Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users) {
   auto header = own_header();
   CapabilityWords words{};
@@ -41,6 +70,9 @@ Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users) {
   constexpr std::uint32_t ptrace = 1u << CAP_SYS_PTRACE;
   constexpr std::uint32_t users = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL;
   static_assert(CAP_SYS_PTRACE < 32);
+  // Without CAP_SETPCAP it stays, and gives nothing: no program that is started gains rights (no_new_privs).
+  for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; ++each)
+    if (!permit_users || (each != CAP_SETUID && each != CAP_SETGID)) prctl(PR_CAPBSET_DROP, each, 0, 0, 0);
   const std::uint32_t permitted = permit_users ? words[0].permitted & users : 0;
   const bool kept = keep_ptrace && (words[0].permitted & ptrace) != 0;
   words = {};

@@ -58,7 +58,7 @@ void remove_empty_groups(const std::string& parent) {
 
 // A directory the group can be made in: of version 2, one that passes the controller on to its children.
 Result<std::string> parent_of_group(const CgroupPlace& place) {
-  const std::string own = place.mount + (place.path == "/" ? "" : place.path);
+  const std::string own = place.path == std::string_view("/") ? place.mount : place.mount + place.path;
   if (place.version == 1) return own;
   for (std::string directory = own; directory.size() >= place.mount.size();
        directory = directory.substr(0, directory.rfind('/'))) {

@@ -32,7 +32,7 @@ bool is_of_sift(const Entry& request) noexcept {
 
 bool is_of_peer(EntryKind kind) noexcept {
   return (kind >= EntryKind::peer_put && kind <= EntryKind::peer_define) || kind == EntryKind::peer_compute ||
-         kind == EntryKind::peer_cancel;
+         kind == EntryKind::peer_compare || kind == EntryKind::peer_cancel;
 }
 
 bool is_of_pool(EntryKind kind) noexcept {
@@ -67,7 +67,9 @@ constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept f
 
 DispatcherOptions with_limits(DispatcherOptions options) {
   options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
+  options.pools.real_clock = options.real_clock;
   options.pools.reserved_bytes_max = options.mover.memory_bytes_max / reserves_share;
+  options.sifts.user_pools_max = options.pools.table.user_pools_max;
   options.pools.table.key_bytes_max = options.mover.memory_bytes_max / keys_share;
   return options;
 }
@@ -89,7 +91,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
-      exchanges_(options.exchanges, options.nonce, options.channels.clock),
+      exchanges_(options.exchanges, options.nonce, options.channels.clock, options.suspended),
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {
   mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
@@ -223,8 +225,7 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::member_table) return ask_group(channel, request);
   if (kind == EntryKind::tcp_open || kind == EntryKind::tcp_close || kind == EntryKind::tcp_slow_path) {
-    const uid_t user = members_.at(channel.number()).client.user;
-    if (tcp_.on_request) return tcp_.on_request(channel, request, user == 0 || user == geteuid(), now);
+    if (tcp_.on_request) return tcp_.on_request(channel, request, members_.at(channel.number()).client.user, now);
     return channel.reply_failure(request.ticket, wire::any_reply,
                                  {Error::unsupported, "this agent has no device for TCP connections (tcp.device)"});
   }
@@ -293,7 +294,7 @@ Status Dispatcher::recover(TimeNs now) {
   return {};
 }
 
-void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) {
+void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) {
   pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
   sifts_.on_descriptor(now, effects_);
   tasks_.messages().on_descriptor(now, effects_);
@@ -360,8 +361,7 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
 }
 
 Status Dispatcher::make_pool(const std::string& name, uid_t user) {
-  OFP_TRY(stores_.admit(name, user, effects_));
-  return {};
+  return sift::SiftService::is_own(name) ? sifts_.make(name, user, effects_) : pools_.make(name, user, effects_);
 }
 
 // A suspect is a member yet: it is one opinion, and moving rows for it would be dear.
@@ -374,7 +374,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
   mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
-  sifts_.on_members(alive, anew, effects_);
+  sifts_.on_members(alive, anew, now, effects_);
   std::optional<std::pair<std::string, std::uint64_t>> before;
   if (!anew.empty()) before.emplace(anew.front(), change.instead_of->process);
   tasks_.messages().on_members(alive, before, now, effects_);
@@ -423,6 +423,7 @@ void Dispatcher::put(mover::Store::Place place, mover::FramePtr frame, TimeNs no
   place.pool = std::move(*admitted);
   const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
   const auto stored = stores_.put(place, std::move(frame), token, now, effects_);
+  stores_.leave(place.pool);
   if (stored && *stored == mover::Stored::later) putting_.emplace(token, std::move(done));
   else done(stored ? Status{} : tl::unexpected(stored.error()));
   carry_out(now);  // it may have been waited for

@@ -39,6 +39,7 @@ struct DispatcherOptions {
   channel::AgentEndOptions channels;
   TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
+  TimeNs (*suspended)() = nullptr;         // how long the machine has slept; null: it never does, as in a simulation
   std::vector<exchange::ExchangeSettings> exchanges;
   std::uint64_t nonce = 0;  // random for each process
 };
@@ -56,9 +57,9 @@ struct CallFunctions {
   std::function<void(std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now)> answer{};
 };
 
-// Takes requests about programs' TCP connections, likewise. `privileged`: root's, and the agent's own user's.
+// Takes requests about programs' TCP connections, likewise.
 struct TcpRequests {
-  std::function<void(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, TimeNs now)> on_request;
+  std::function<void(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now)> on_request;
   std::function<void(std::uint64_t channel, bool ended, TimeNs now)> on_channel_closed;
 };
 
@@ -139,7 +140,7 @@ class Dispatcher final : public channel::AgentEvents {
   // ---- AgentEvents
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) override;
   void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) override;
-  void on_offer(channel::AgentEnd& channel, std::uint64_t number, Fd fd, TimeNs now) override;
+  void on_offer(channel::AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) override;
   void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
 
  private:
@@ -158,9 +159,13 @@ class Dispatcher final : public channel::AgentEvents {
       return pools_.find(pool, row_key, column_key, user);
     }
     // A sift pool takes each frame as it comes: there is nothing to hide until all ranks have ended a step.
-    void end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                  mover::Effects& effects) override {
-      if (!sift::SiftService::is_own(pool)) pools_.end_step(pool, row_key, rank, ranks, now, effects);
+    Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                    mover::Effects& effects) override {
+      if (sift::SiftService::is_own(pool)) return {};
+      return pools_.end_step(pool, row_key, rank, ranks, now, effects);
+    }
+    void leave(const std::string& pool) override {
+      if (!sift::SiftService::is_own(pool)) pools_.leave(pool);
     }
 
    private:

@@ -81,8 +81,8 @@ void Families::named(const Named& named, double value, Labels labels) {
   std::string_view base = named.field;
   if (const std::size_t brace = base.find('{'); brace != std::string_view::npos && base.ends_with('}')) {
     if (auto own = parse_labels(base.substr(brace + 1, base.size() - brace - 2))) {
-      for (auto& [name, text] : *own)
-        if (std::ranges::none_of(labels, [&](const auto& each) { return each.first == name; })) labels.emplace_back(name, std::move(text));
+      for (auto& label : *own)
+        if (std::ranges::none_of(labels, [&](const auto& each) { return each.first == label.first; })) labels.push_back(std::move(label));
       base = base.substr(0, brace);
     }
   }

@@ -65,7 +65,7 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
     return wait_for<std::vector<std::string>>(cancelled, [this](TimeNs, const Tell<std::vector<std::string>>& tell) {
       std::vector<std::string> names;
       for (const auto& pool : dispatcher_.pools().pools())
-        if (pool.user == user_ || user_ == 0) names.push_back(pool.name);
+        if ((pool.user == user_ || user_ == 0) && !pool::is_reserved(pool.name)) names.push_back(pool.name);
       for (const auto& pool : dispatcher_.sifts().pools())
         if (pool.user == user_ || user_ == 0) names.push_back(pool.name);
       tell(std::move(names));

@@ -1,7 +1,11 @@
 #include "agent/http_server.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <strings.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <thread>
@@ -17,11 +21,30 @@ namespace {
 
 constexpr std::size_t threads = 2;
 
-// Serves on a socket that was made elsewhere: by the rules of link/address.h, Unix sockets included.
-class AdoptingServer final : public httplib::Server {
- public:
-  void adopt(Fd socket) { svr_sock_ = socket.release(); }
-};
+// Of a Host header: without its port.
+std::string_view host_of(std::string_view header) {
+  if (header.starts_with('[')) return header.substr(1, std::min(header.find(']'), header.size()) - 1);
+  return header.substr(0, header.find(':'));
+}
+
+bool is_address(const std::string& host) {
+  in6_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+void refuse_unknown_hosts(httplib::Server& server, std::vector<std::string> hosts) {
+  char own[256] = "";
+  (void)gethostname(own, sizeof own - 1);
+  hosts.insert(hosts.end(), {"localhost", own});
+  server.set_pre_routing_handler([hosts = std::move(hosts)](const httplib::Request& request, httplib::Response& response) {
+    const std::string host(host_of(request.get_header_value("Host")));
+    const auto is_host = [&](const std::string& name) { return strcasecmp(name.c_str(), host.c_str()) == 0; };
+    if (host.empty() || is_address(host) || std::ranges::any_of(hosts, is_host)) return httplib::Server::HandlerResponse::Unhandled;
+    response.status = 403;
+    response.set_content("this agent does not go by that name; agent.http_hosts lists more\n", "text/plain; charset=utf-8");
+    return httplib::Server::HandlerResponse::Handled;
+  });
+}
 
 void add_routes(httplib::Server& server, StatusBoard& board) {
   const auto with_status = [&board](auto write) {
@@ -58,17 +81,23 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
 }  // namespace
 
 struct HttpServer::Parts {
-  AdoptingServer server;
+  // Serves on a socket that was made elsewhere: by the rules of link/address.h, Unix sockets included.
+  struct Server final : httplib::Server {
+    void adopt(Fd socket) { svr_sock_ = socket.release(); }
+  };
+
+  Server server;
   std::thread thread;
   std::optional<SocketFile> file;
 };
 
-Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, StatusBoard& board) {
+Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, std::vector<std::string> hosts,
+                                     StatusBoard& board) {
   const int flags = fcntl(listener.get(), F_GETFL);
   if (flags < 0 || fcntl(listener.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   auto parts = std::make_unique<Parts>();
   if (address.kind == link::Address::Kind::unix_socket) parts->file.emplace(address.path);
-  AdoptingServer& server = parts->server;
+  Parts::Server& server = parts->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(threads); };
   server.set_keep_alive_max_count(1);  // a page that is left open occupies no thread
   server.set_read_timeout(2);
@@ -79,6 +108,7 @@ Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, 
                               {"Content-Security-Policy",
                                "default-src 'self'; style-src 'unsafe-inline'; "
                                "script-src 'unsafe-inline'"}});
+  if (address.kind != link::Address::Kind::unix_socket) refuse_unknown_hosts(server, std::move(hosts));
   add_routes(server, board);
   server.adopt(std::move(listener));
   parts->thread = std::thread([&server] { server.listen_after_bind(); });

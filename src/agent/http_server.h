@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/status.h"
 #include "link/address.h"
@@ -12,8 +13,10 @@ namespace offpath::agent {
 
 class HttpServer {
  public:
-  // `listener` is bound to `address`. `board` outlives the server.
-  [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address, StatusBoard& board);
+  // `listener` is bound to `address`. `board` outlives the server. By TCP it answers requests to addresses, to localhost, to
+  // this machine's name and to `hosts`: a page of somebody else's whose name is made to mean this machine reads nothing.
+  [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address, std::vector<std::string> hosts,
+                                                StatusBoard& board);
   HttpServer(HttpServer&&) noexcept;
   HttpServer& operator=(HttpServer&&) = delete;
   ~HttpServer();  // ends its threads; close the board before

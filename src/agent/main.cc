@@ -18,6 +18,7 @@
 #include "agent/cpu_quota.h"
 #include "agent/log_sink.h"
 #include "agent/ready.h"
+#include "plugin/system_calls.h"
 
 namespace offpath::agent {
 
@@ -169,11 +170,17 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   const bool keep_ptrace = settings.keep_ptrace;
   const bool permit_users = std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
                             settings.dispatcher.tasks.user_plugins.permitted;
+  const plugin::Sandbox sandbox = settings.sandbox;
+  const plugin::StartsPrograms starts{
+      .workers = permit_users || !settings.plugins.empty(),
+      .commands = !settings.alarms.hook.empty() || std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
   const std::optional<unsigned> pin = settings.pin;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
+               if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted)
+                 log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}", restricted.error().message);
                return {};
              }));
   if (pin) OFP_TRY(pin_to(*pin));

@@ -17,6 +17,8 @@ void add_process(Families& families, const AgentStatus& status, const ProcessUsa
   families.gauge("agent_info", "Always 1; the labels tell who this is.", 1,
                  {{"name", printable(status.name)}, {"version", status.version}, {"profile", status.profile}});
   families.gauge("uptime_seconds", "Since the agent started.", seconds(status.uptime_ns));
+  families.gauge("sandboxed", "1: the kernel refuses to the agent what it does not need (security.sandbox).",
+                 usage.filtered && status.sandbox == plugin::Sandbox::on ? 1 : 0);
   families.counter("cpu_seconds_total", "Processor time of the agent's process.", usage.cpu_s);
   families.gauge("resident_bytes", "Memory of the process, frames included.", usage.resident_bytes);
   families.gauge("own_resident_bytes", "Memory of the process without frames, shared segments and mapped files.",
@@ -102,6 +104,8 @@ void add_services(Families& families, const AgentStatus& status) {
   families.counter("pool_retries_total", "Puts that were tried again, because a member did not answer or had no room.", remote.retries);
   families.counter("pool_moved_rows_total", "Rows given to other owners because members came or went.", remote.moved_rows);
   families.counter("pool_moves_failed_total", "Of these, attempts that failed; they are made again.", remote.failed_moves);
+  families.counter("pool_conflicts_total", "Objects given up for others of the same keys that were put on the other side of a cut.", remote.conflicts);
+  families.gauge("pool_comparisons_waiting", "Comparisons with other owners that are still to be made since members changed.", remote.comparisons_waiting);
   families.gauge("pool_puts_waiting", "Puts that not all owners have yet.", remote.puts_waiting);
   families.gauge("pool_pulls_waiting", "Objects of other members for which there is no room yet.", remote.pulls_waiting);
   families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);
@@ -324,6 +328,8 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.counter("tcp_connections_total", opened, stack.connected, {{"begun", "here"}});
   families.counter("tcp_connections_total", opened, stack.accepted, {{"begun", "by_peer"}});
   families.counter("tcp_connections_failed_total", "TCP connections that ended by a reset or a timeout.", stack.failed);
+  families.counter("tcp_without_memory_total", "Connections that were refused or had to wait because receive buffers have the memory that they may.", service.without_memory);
+  families.counter("tcp_orphans_reset_total", "TCP connections reset after their program had closed them, because their peer took nothing or there were too many.", stack.orphans_reset);
   families.counter("tcp_without_seat_total", "Connections of peers that had to wait because the program took in none.", service.without_seat);
   const std::string segments = "TCP segments.", payload = "Payload of TCP segments.";
   families.counter("tcp_segments_total", segments, stack.segments_in, {{"direction", "in"}});
@@ -400,6 +406,7 @@ void add_plugins(Families& families, const AgentStatus& status) {
     families.counter("plugin_starts_total", "Workers started.", counters.starts, {{"plugin", each.name}});
     families.counter("plugin_kills_total", "Workers killed, at a deadline or for what they sent.", counters.kills, {{"plugin", each.name}});
     families.counter("plugin_unexpected_exits_total", "Workers that crashed or ended by themselves.", counters.unexpected_exits, {{"plugin", each.name}});
+    families.gauge("plugin_sandboxed", "1: so it does to the worker that was ready last.", each.confinement.seccomp == "on" ? 1 : 0, {{"plugin", each.name}});
     families.gauge("plugin_workers", "Workers there are.", each.workers, {{"plugin", each.name}});
     families.gauge("plugin_running", "Of these, those that run a call.", each.running, {{"plugin", each.name}});
     families.gauge("plugin_waiting", "Calls that wait for a worker.", each.waiting, {{"plugin", each.name}});

@@ -75,7 +75,8 @@ Status PluginProcesses::watch(plugin::WorkerNumber number, const plugin::WorkerP
 }
 
 void PluginProcesses::carry_out(plugin::StartEffect& effect, TimeNs now) {
-  auto process = plugin::WorkerProcess::start(workers_.options(effect.plugin), program_);
+  const plugin::PluginOptions& options = workers_.options(effect.plugin);
+  auto process = plugin::WorkerProcess::start(options, program_, received_->of(options.user.value_or(geteuid())));
   Status watched = process ? watch(effect.worker, *process) : Status(tl::unexpected<Failure>(process.error()));
   if (!watched) {
     if (process) loop_.unwatch(process->socket());

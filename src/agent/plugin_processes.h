@@ -70,6 +70,7 @@ class PluginProcesses final : public loop::Poller {
 
   loop::Loop& loop_;
   std::string program_;
+  std::shared_ptr<ReceivedFds> received_ = std::make_shared<ReceivedFds>();  // bounded by what workers are started
   plugin::Workers workers_;
   std::unordered_map<plugin::WorkerNumber, plugin::WorkerProcess> processes_;
   std::unordered_map<plugin::CallNumber, Done> calls_;

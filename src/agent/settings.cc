@@ -12,6 +12,7 @@
 
 #include "agent/core_list.h"
 #include "agent/exchange_settings.h"
+#include "base/suspend_clock.h"
 #include "base/text.h"
 #include "plugin/message.h"
 #include "plugin/plugin_file.h"
@@ -162,16 +163,27 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
   return plugins;
 }
 
+Status check_pool(const Config& config, std::string_view key, const std::string& text) {
+  if (auto name = pool::parse_pool_name(text); !name) return bad_value(config, key, "{}", name.error().message);
+  if (Status may = pool::check_not_reserved(text); !may) return bad_value(config, key, "{}", may.error().message);
+  return {};
+}
+
+Status check_sift_pool(const Config& config, const std::string& text) {
+  const auto settings = sift::parse_settings(text);
+  if (!settings) return bad_value(config, "pool.name", "{}", settings.error().message);
+  const bool all_named = !settings->members.empty() && settings->members.find_first_of("*?[") == std::string::npos;
+  if (settings->wait > 0 || all_named) return {};
+  return bad_value(config, "pool.name", "'{}' is sifted among the members that live when it is made, which nobody does yet at the start: say for how many "
+                   "it waits (wait=4), or name them all (members=a,b)", text);
+}
+
 Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
   std::vector<PoolSettings> pools;
   for (const Config& one : config.list("pool")) {
     PoolSettings made;
     made.name = one.text("pool.name");
-    if (sift::SiftService::is_own(made.name))
-      return bad_value(one, "pool.name", "'{}' is sifted among the members that live when it is made, which nobody does yet at the start",
-                       made.name);
-    const auto name = pool::parse_pool_name(made.name);
-    if (!name) return bad_value(one, "pool.name", "{}", name.error().message);
+    OFP_TRY(sift::SiftService::is_own(made.name) ? check_sift_pool(one, made.name) : check_pool(one, "pool.name", made.name));
     if (!one.text("pool.user").empty()) {
       OFP_ASSIGN(made.user, parse_user(one, "pool.user", one.text("pool.user")));
     }
@@ -185,7 +197,7 @@ Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config, c
   for (const Config& one : config.list("trigger")) {
     pool::TriggerOptions made;
     made.pool = one.text("trigger.pool");
-    if (auto name = pool::parse_pool_name(made.pool); !name) return bad_value(one, "trigger.pool", "{}", name.error().message);
+    OFP_TRY(check_pool(one, "trigger.pool", made.pool));
     made.row = one.text("trigger.row");
     made.column = one.text("trigger.column");
     made.plugin = one.text("trigger.plugin");
@@ -247,9 +259,13 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
   options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
+  options.buffers.buffers_max = static_cast<std::uint64_t>(config.integer("limits.frames_max"));  // 0: settled at start
+  options.buffers.user_buffers_max = static_cast<std::uint64_t>(config.integer("limits.user_frames_max"));
   options.tasks.resident_bytes_max = config.bytes("task.resident_max");
   options.tasks.messages.bytes_max = config.bytes("task.messages_max");
   options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
+  options.pools.table.user_pools_max = static_cast<std::size_t>(config.integer("limits.user_pools_max"));
+  options.pools.table.user_steps_max = static_cast<std::size_t>(config.integer("limits.user_steps_max"));
   options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.queries.query.threads = static_cast<unsigned>(config.integer("queries.threads"));
   options.queries.query.memory_bytes_max = config.bytes("queries.memory_max");
@@ -260,6 +276,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
   options.channels.clock = monotonic_ns;
+  options.suspended = suspended_ns;
   settings.loop.spin_ns = config.duration_ns("loop.spin");
   settings.jobs.threads = static_cast<unsigned>(config.integer("jobs.threads"));
   settings.jobs.queue_max = static_cast<std::size_t>(config.integer("jobs.queue_max"));
@@ -268,6 +285,8 @@ void read_limits(const Config& config, AgentSettings& settings) {
   settings.handshakes_max = static_cast<std::size_t>(config.integer("limits.handshakes_max"));
   settings.segments.count_max = static_cast<std::uint32_t>(config.integer("limits.segments_max"));
   settings.silence_ns = config.duration_ns("limits.silence");
+  settings.received.user_descriptors_max = static_cast<std::uint64_t>(config.integer("limits.user_descriptors_max"));
+  settings.received.user_mappings_max = static_cast<std::uint64_t>(config.integer("limits.user_mappings_max"));
   settings.segments.bytes_max = config.bytes("limits.segment_bytes_max");
 }
 
@@ -307,6 +326,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
+  settings.http_hosts = config.texts("agent.http_hosts");
   OFP_ASSIGN(settings.flight, parse_flight(config));
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
@@ -341,6 +361,10 @@ Result<AgentSettings> read_settings(const Config& config) {
   }
   settings.insecure_network = config.boolean("security.insecure_network");
   settings.keep_ptrace = config.boolean("security.keep_ptrace");
+  const auto sandbox = plugin::sandbox_of(config.text("security.sandbox"));
+  if (!sandbox) return bad_value(config, "security.sandbox", "'{}' is neither on nor log nor off", config.text("security.sandbox"));
+  settings.sandbox = settings.dispatcher.tasks.user_plugins.sandbox = *sandbox;
+  for (plugin::PluginOptions& each : settings.plugins) each.sandbox = *sandbox;
   settings.force_staging = config.boolean("security.force_staging");
   return settings;
 }

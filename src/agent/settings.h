@@ -38,6 +38,7 @@ struct AgentSettings {
   std::string name;
   std::vector<link::Address> listen;
   std::optional<link::Address> http;
+  std::vector<std::string> http_hosts;
   std::optional<FlightSettings> flight;
   std::optional<unsigned> pin;  // the core the loop runs on
   std::string spill_directory;  // empty: objects stay in memory
@@ -47,6 +48,7 @@ struct AgentSettings {
   loop::JobPoolOptions jobs;
   std::size_t channels_max = 0, user_channels_max = 0, handshakes_max = 0;
   link::SegmentLimits segments;
+  ReceivedLimits received;  // of each user; 0: settled at start, as those of all are
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   group::GroupOptions group;
@@ -56,6 +58,7 @@ struct AgentSettings {
   std::string key_file, tls_certificate_file, tls_key_file;
   std::vector<std::string> old_key_files;
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
+  plugin::Sandbox sandbox = plugin::Sandbox::on;
   LogLevel log_level = LogLevel::info;
   std::vector<plugin::PluginOptions> plugins;
   std::vector<PoolSettings> pools;

@@ -19,6 +19,9 @@ constexpr ConfigKey keys[] = {
      "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. Beyond this "
      "machine it wants security.insecure_network. Empty: if agent.listen is empty as well, at http.sock beside the "
      "agent's socket, else nowhere."},
+    {"agent.http_hosts", ConfigType::texts, "",
+     "Names besides localhost and this machine's by which agent.http is reached; addresses need none. A request to another "
+     "name is refused."},
     {"agent.pin", ConfigType::integer, "-1", "The core the loop runs on. -1: any.", -1, 4095},
     {"agent.spill_directory", ConfigType::text, "",
      "Directory for objects of pools with spill=on or spill=durable ([pool.md](pool.md)): an absolute path, made if its parent is there, "
@@ -43,7 +46,7 @@ constexpr ConfigKey keys[] = {
      65536},
     {"queries.threads", ConfigType::integer, "2", "Threads that compute one query's answer.", 1, 256},
     {"queries.running_max", ConfigType::integer, "1", "Queries that compute at a time; each takes one of jobs.threads.", 1, 256},
-    {"queries.memory_max", ConfigType::bytes, "512MiB", "Memory one query may take at a time, the part of its answer included.",
+    {"queries.memory_max", ConfigType::bytes, "512MiB", "Memory for a part of an answer; and all that Arrow takes for one user's queries.",
      mebibyte, tebibyte},
     {"queries.open_max", ConfigType::integer, "16", "Answers that one program may read at a time.", 1, 65536},
     {"flight.listen", ConfigType::text, "",
@@ -69,10 +72,15 @@ constexpr ConfigKey keys[] = {
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
-     "Connections that are still introducing themselves. Others wait until one is done or 5 s have passed.", 1, 65536},
+     "Connections to one listener that are still introducing themselves, for 5 s at most. Where others wait, the user or address "
+     "that has most of them loses one that is 200 ms old.", 1, 65536},
     {"limits.user_channels_max", ConfigType::integer, "4096", "Programs of one user connected at the same time.", 1, 1 << 20},
     {"limits.streams_max", ConfigType::integer, "65536", "Open streams of all programs together.", 1, 1 << 24},
     {"limits.user_streams_max", ConfigType::integer, "65536", "Open streams of one user's programs together.", 1, 1 << 24},
+    {"limits.user_pools_max", ConfigType::integer, "16384",
+     "Pools of one user, on each member that knows them. Empty ones that nobody uses make room for others.", 1, 1 << 24},
+    {"limits.user_steps_max", ConfigType::integer, "262144",
+     "Ends of steps of one user's streams that wait for other ranks; that of each rank counts.", 1, 1 << 28},
     {"limits.segments_max", ConfigType::integer, "4096", "Shared segments of one program.", 1, 1 << 20},
     {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
      mebibyte, 64 * tebibyte},
@@ -92,6 +100,16 @@ constexpr ConfigKey keys[] = {
     {"task.user_memory", ConfigType::bytes, "1GiB", "As plugin.memory, of each.", mebibyte, tebibyte},
     {"task.user_deadline", ConfigType::duration, "60s", "As plugin.deadline, of each.", millisecond_ns, 30 * 24 * 3600 * second_ns},
     {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
+    {"limits.frames_max", ConfigType::integer, "0",
+     "Frames in memory at the same time: each is a mapping and a descriptor. 0: three quarters of what the kernel lets the agent have "
+     "(sysctl vm.max_map_count, LimitNOFILE); the rest is for programs' segments and the agent itself.", 0, 1 << 30},
+    {"limits.user_frames_max", ConfigType::integer, "1073741824", "Of limits.frames_max, frames of one user.", 1, 1 << 30},
+    {"limits.user_descriptors_max", ConfigType::integer, "0",
+     "Descriptors in the agent by programs of one user: a connection is one, and so is each file or socket that they hand over until it is closed. "
+     "0: seven eighths of what programs have together, which is a third of what frames leave of LimitNOFILE.", 0, 1 << 30},
+    {"limits.user_mappings_max", ConfigType::integer, "0",
+     "Shared segments of one user's programs on this machine that the agent has mapped; each program has one, and those it allocates. "
+     "0: seven eighths of what programs have together, which is three quarters of what frames leave of vm.max_map_count.", 0, 1 << 30},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames one program may hold mapped.", 1, 1 << 24},
     {"group.members", ConfigType::texts, "",
      "Addresses of agents that form a group with this one; its own may be among them, so that all can have the same list. "
@@ -136,13 +154,17 @@ constexpr ConfigKey keys[] = {
      "names who knows no other."},
     {"security.tls_certificate", ConfigType::text, "",
      "PEM file with the agent's certificate chain, for tls addresses."},
-    {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate."},
+    {"security.tls_key", ConfigType::text, "", "PEM file with the private key of the certificate, readable by its owner alone."},
     {"security.insecure_network", ConfigType::boolean, "false",
      "Allow what others on the network could read or change: tcp, verbs and doca addresses and HTTP beyond this machine."},
     {"security.keep_ptrace", ConfigType::boolean, "true",
      "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that arrays of every allowed user's "
      "program are read where they lie. Without it such programs copy through shared memory. Every other capability is "
      "given up in any case, but for what plugin.user takes."},
+    {"security.sandbox", ConfigType::text, "on",
+     "Whether the kernel refuses to the agent, its workers and what they start all system calls that they do not need, and gives workers "
+     "namespaces of their own where it allows that ([threat-model.md](threat-model.md#the-sandbox)): on; log, by which calls are not refused but "
+     "written to the kernel's log, to try it; or off."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
     {"tcp.device", ConfigType::text, "",
@@ -161,10 +183,16 @@ constexpr ConfigKey keys[] = {
      "More than 1 want a network interface, not a TAP device.", 1, 16},
     {"tcp.pin", ConfigType::texts, "", "The cores that loops beyond the first run on, such as 2 or 4-7: as many as there are. Empty: any. The first: agent.pin."},
     {"tcp.flows_max", ConfigType::integer, "65536", "Connections of all programs together, those that are ending included.", 16, 1 << 22},
+    {"tcp.orphans_max", ConfigType::integer, "8192",
+     "Of these, those that their programs have closed and whose peers have not taken or acknowledged all: beyond it the oldest are reset.", 16, 1 << 22},
+    {"tcp.orphan_time", ConfigType::duration, "60s", "How long one of them waits for its peer to acknowledge a segment more; then it is reset.", second_ns, 3600 * second_ns},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
     {"tcp.memory_of_program", ConfigType::bytes, "8GiB", "Its own memory in which its connections lie; it takes what it uses of it.", mebibyte,
      64 * tebibyte},
+    {"tcp.receive_memory_max", ConfigType::bytes, "16GiB",
+     "Of the memory of all programs, what the agent may write what peers send to: the receive buffers of connections, counted until their program has closed.", mebibyte, 64 * tebibyte},
+    {"tcp.receive_memory_of_user", ConfigType::bytes, "64TiB", "Of tcp.receive_memory_max, what programs of one user may have.", mebibyte, 64 * tebibyte},
     {"tcp.slow_path", ConfigType::text, "agent",
      "Who does handshakes, ARP, refusals and TIME-WAIT: agent, or host: a process beside the programs (offpath slow-path), and the agent "
      "whenever there is none."},
@@ -194,7 +222,7 @@ constexpr ConfigKey plugin_keys[] = {
 };
 
 constexpr ConfigKey pool_keys[] = {
-    {"pool.name", ConfigType::text, "", "The pool with its options, as programs would name it. Has to be there."},
+    {"pool.name", ConfigType::text, "", "The pool with its options, as programs would name it. A sift pool has wait=, or all members by name. Has to be there."},
     {"pool.user", ConfigType::text, "", "Whose it is, by number or name. Empty: the agent's own user's."},
 };
 

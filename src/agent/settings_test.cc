@@ -121,7 +121,7 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
 
 TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
-  const auto settings = settings_of("[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = 7");
+  const auto settings = settings_of("[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = 7\norphans_max = 20\norphan_time = '5s'\nreceive_memory_max = '4GiB'\nreceive_memory_of_user = '1GiB'");
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_TRUE(settings->tcp.has_value());
   EXPECT_EQ(settings->tcp->device, "offpath0");
@@ -130,6 +130,10 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
   EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
   EXPECT_EQ(settings->tcp->limits.flows_of_program_max, 7u);
+  EXPECT_EQ(settings->tcp->limits.receive_bytes_max, 4ull << 30);
+  EXPECT_EQ(settings->tcp->limits.receive_bytes_of_user_max, 1ull << 30);
+  EXPECT_EQ(settings->tcp->stack.orphans_max, 20u);
+  EXPECT_EQ(settings->tcp->stack.orphan_ns, 5 * second_ns);
   EXPECT_FALSE(settings->tcp->slow_path_on_host);
   EXPECT_TRUE(settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
   for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",

@@ -49,6 +49,7 @@ void write_memory(Json& json, const AgentStatus& status) {
       .member("hit_rate", share(buffers.hits, buffers.misses));
   json.member("dropped", buffers.dropped).member("cached_bytes", buffers.cached_bytes);
   json.member("leaving_bytes", buffers.leaving_bytes).member("cached_buffers", buffers.cached_buffers)
+      .member("used_buffers", buffers.used_buffers)
       .member("cached_bytes_max", status.cached_bytes_max)
       .end_object();
 }
@@ -86,7 +87,8 @@ void write_services(Json& json, const AgentStatus& status) {
   json.member("served_puts", remote.served_puts).member("served_gets", remote.served_gets).member("served_bytes", remote.served_bytes);
   json.member("retries", remote.retries).member("moved_rows", remote.moved_rows);
   json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting);
-  json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves).end_object();
+  json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves);
+  json.member("conflicts", remote.conflicts).member("comparisons_waiting", remote.comparisons_waiting).end_object();
 }
 
 // What a program is part of, where it is part of anything.
@@ -195,11 +197,20 @@ void write_members(Json& json, const AgentStatus& status) {
   json.member("failed", status.reach.failed).end_object();
 }
 
+void write_sandbox(Json& json, const AgentStatus& status, const ProcessUsage& process) {
+  const bool lacks_list = !process.filtered && status.sandbox != plugin::Sandbox::off;
+  json.key("sandbox").begin_object();
+  json.member("seccomp", lacks_list ? "none" : plugin::sandbox_names[static_cast<std::size_t>(status.sandbox)]);
+  json.member("no_new_privs", process.no_new_privs).member("capabilities", process.effective).member("permitted", process.permitted);
+  json.member("bounding", process.bounding).end_object();
+}
+
 void write_plugins(Json& json, const AgentStatus& status) {
   json.key("plugins").begin_list();
   for (const plugin::PluginStatus& each : status.plugins) {
     const plugin::PluginCounters& counters = each.counters;
     json.begin_object().member("name", each.name).member("path", each.path).member("failure", each.failure);
+    json.key("sandbox").begin_object().member("seccomp", each.confinement.seccomp).member("namespaces", each.confinement.namespaces).end_object();
     json.key("functions").begin_list();
     for (const plugin::FunctionInfo& function : each.functions)
       json.begin_object().member("name", function.name).member("doc", function.doc).end_object();
@@ -238,7 +249,8 @@ void write_tcp(Json& json, const AgentStatus& status) {
   json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address).member("link_up", tcp.link_up);
   json.member("flows", tcp.flows).member("half_open", tcp.half_open);
   json.member("connected", tcp.stack.connected).member("accepted", tcp.stack.accepted).member("refused", tcp.stack.refused);
-  json.member("failed", tcp.stack.failed).member("without_seat", tcp.service.without_seat);
+  json.member("failed", tcp.stack.failed).member("without_seat", tcp.service.without_seat).member("orphans_reset", tcp.stack.orphans_reset);
+  json.member("without_memory", tcp.service.without_memory);
   json.member("segments_in", tcp.stack.segments_in).member("segments_out", tcp.stack.segments_out);
   json.member("payload_in", tcp.stack.payload_in).member("payload_out", tcp.stack.payload_out).member("retransmitted", tcp.stack.retransmitted);
   json.member("wishes", tcp.service.wishes).member("news", tcp.service.news);
@@ -258,7 +270,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   json.end_list().key("programs").begin_list();
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
-    json.member("listeners", each.listeners).member("seats", each.seats).end_object();
+    json.member("listeners", each.listeners).member("seats", each.seats).member("receive_bytes", each.receive_bytes).end_object();
   }
   json.end_list().key("connections").begin_list();
   for (const auto& each : tcp.connections) {
@@ -298,7 +310,8 @@ void write_sifts(Json& json, const AgentStatus& status) {
   json.key("sifts").begin_list();
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
-    json.member("track_bytes", each.track_bytes).member("kept", each.kept).member("restored", each.restored).key("stages").begin_list();
+    json.member("track_bytes", each.track_bytes).member("kept", each.kept).member("restored", each.restored).member("agreed", each.agreed)
+        .member("rival", each.rival).key("stages").begin_list();
     for (const sift::StageCounters& stage : each.stages) {
       json.begin_object().member("budget_bytes", stage.budget_bytes).member("used_bytes", stage.used_bytes);
       json.member("used_bytes_peak", stage.used_bytes_peak).member("offers_waiting", stage.offers_waiting);
@@ -422,6 +435,11 @@ ProcessUsage process_usage() {
                                                  : nullptr;
     if (target != nullptr && file >> *target) *target *= 1024;
     if (word == "Threads:") file >> usage.threads;
+    if (word == "CapEff:") file >> usage.effective;
+    if (word == "CapPrm:") file >> usage.permitted;
+    if (word == "CapBnd:") file >> usage.bounding;
+    if (word == "NoNewPrivs:") file >> usage.no_new_privs;
+    if (int mode = 0; word == "Seccomp:" && file >> mode) usage.filtered = mode == 2;
   }
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) usage.descriptors_max = files.rlim_cur;
@@ -457,6 +475,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_sifts(json, status);
   write_queries(json, status);
   write_exchanges(json, status);
+  write_sandbox(json, status, usage);
   write_plugins(json, status);
   write_alarms(json, status);
   write_sampled(json, status);

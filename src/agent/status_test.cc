@@ -70,7 +70,7 @@ std::shared_ptr<AgentStatus> some_status() {
 
 TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
-  EXPECT_NE(json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,"kept":false,"restored":true,"stages":[{)"),
+  EXPECT_NE(json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,"kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
             std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("queries":{"queries":8,"failed":1,)"), std::string::npos);
