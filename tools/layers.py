@@ -47,7 +47,7 @@ ONE_HEADER = {"plugin": "offpath/plugin.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
 HOMES: dict[str, tuple[str, ...]] = {
-    "arrow/": ("src/mover/agent_serialise", "src/pool/", "src/sift/", "bench/", "tests/"),
+    "arrow/": ("src/mover/agent_serialise", "src/mover/arrow_memory", "src/pool/", "src/sift/", "bench/", "tests/"),
     "parquet/": ("bench/", "tests/"),
     "lz4": ("src/mover/body_compressor",),
     "zstd": ("src/mover/body_compressor",),
@@ -63,10 +63,15 @@ HOMES: dict[str, tuple[str, ...]] = {
     "CLI/": ("src/agent/", "bench/"),
     "toml++/": ("src/base/config",),
     "flatbuffers/": ("src/frame/",),
+    "seccomp.h": ("src/plugin/system_calls",),
     "nanobind/": ("python/",),
     "ucp/": ("bench/",),
     "benchmark/": ("bench/",),
 }
+
+# Only one file of src may write these, tests apart: libarrow gets bounded memory (mover::ArrowMemory).
+UNBOUNDED = re.compile(r"\bdefault_memory_pool\b|\bCombineChunks(?:ToBatch)?\(\)")
+UNBOUNDED_HOME = "src/mover/arrow_memory.cc"
 
 SOURCE_SUFFIXES = {".h", ".hpp", ".c", ".cc", ".inc"}
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
@@ -100,12 +105,23 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
     return None
 
 
+def check_memory(path: Path, line: str) -> str | None:
+    """What is wrong with a line of `path` that has libarrow allocate, or None."""
+    if path.parts[0] != "src" or "test" in path.name or path.as_posix() == UNBOUNDED_HOME:
+        return None
+    if match := UNBOUNDED.search(line):
+        return f"{match[0]} is memory without a bound; give it a mover::ArrowMemory"
+    return None
+
+
 def check_file(root: Path, path: Path) -> list[str]:
     """All problems of one file, as `file:line: text`."""
     problems = []
     for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)
         if match and (wrong := check_include(path, match[1] == '"', match[2])):
+            problems.append(f"{path}:{number}: {wrong}")
+        if wrong := check_memory(path, line):
             problems.append(f"{path}:{number}: {wrong}")
     return problems
 

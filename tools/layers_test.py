@@ -32,6 +32,8 @@ def write(root: Path, path: str, text: str) -> None:
         ("src/link/local_link.cc", "#include <infiniband/verbs.h>", "belongs to src/link/verbs_ alone"),
         ("examples/01.c", '#include "base/status.h"', "examples may not include"),
         ("apps/md/md.cc", '#include "wire/ring.h"', "apps may not include"),
+        ("src/pool/x.cc", "Build(arrow::default_memory_pool());", "default_memory_pool is memory without a bound"),
+        ("src/pool/x.cc", "table->CombineChunksToBatch();", "CombineChunksToBatch() is memory without a bound"),
         ("src/extra/x.cc", "", "src/extra:1: this folder is not in the table"),
     ],
 )
@@ -57,6 +59,9 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
         ("tests/sim/x.cc", '#include "host/host.h"'),
         ("src/frame/x.cc", '#include "message_generated.h"'),
         ("bench/x.cc", '#include "measure.h"'),
+        ("src/mover/arrow_memory.cc", "arrow::default_memory_pool()->Free();"),
+        ("src/pool/query_test.cc", "arrow::default_memory_pool();"),
+        ("src/pool/x.cc", "table->CombineChunksToBatch(&memory);"),
         ("src/base/x.cc", '// #include "wire/ring.h"'),
     ],
 )

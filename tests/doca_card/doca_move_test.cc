@@ -31,7 +31,9 @@ class DocaMove : public testing::Test {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to.get(), STDOUT_FILENO);
-    std::vector<std::string> words{OFFPATH_AGENT_WITH_CARD, "--ready", "--listen", "doca:127.0.0.1:0", "--key-file", key_};
+    std::vector<std::string> words{OFFPATH_AGENT_WITH_CARD, "--ready", "--listen", "doca:127.0.0.1:0", "--key-file", key_,
+                                   // What the software card does is what its sandbox is there to refuse.
+                                   "--set", "security.sandbox=off"};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

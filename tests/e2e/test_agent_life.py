@@ -93,13 +93,12 @@ def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
 
 def test_sighup_reads_the_log_level_again(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
-    config.write_text('[log]\nlevel = "info"\n')
+    config.write_text('[log]\nlevel = "error"\n')
     with agent(tmp_path, "--config", str(config)) as a:
-        config.write_text('[log]\nlevel = "error"\n[memory]\nbytes_max = "1GiB"\n')
         before = a.status()["memory"]["bytes_max"]
+        config.write_text('[log]\nlevel = "info"\n[memory]\nbytes_max = "1GiB"\n')
         os.kill(a.pid, signal.SIGHUP)
-        config_read = until(lambda: "SIGHUP" not in a.log(), 0.5)  # at level error the line itself is not written
-        assert config_read
+        assert until(lambda: "SIGHUP: log.level is info" in a.log())  # written at level info only
         assert a.status()["memory"]["bytes_max"] == before
         config.write_text('[log]\nlevel = "loud"\n')
         os.kill(a.pid, signal.SIGHUP)
@@ -160,8 +159,16 @@ def test_a_flood_of_silent_connections_is_bounded(tmp_path: Path) -> None:
             made.setblocking(False)
             if made.connect_ex(path) == 0:
                 silent.append(made)
-        assert until(lambda: a.status()["acceptor"]["handshakes"] == 8)
-        assert a.status()["acceptor"]["connections"] == 8
+        highest = 0
+
+        def all_had_their_turn() -> bool:
+            nonlocal highest
+            acceptor = a.status()["acceptor"]
+            highest = max(highest, acceptor["handshakes"])
+            return bool(acceptor["connections"] == len(silent))
+
+        assert until(all_had_their_turn)  # the oldest make room for those who wait
+        assert highest == 8
         for made in silent:
             made.close()
         assert until(lambda: a.status()["acceptor"]["refused"] == len(silent))

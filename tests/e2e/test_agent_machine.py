@@ -28,7 +28,7 @@ def test_no_wall_clock_decides_anything():
     Only three places tell the date: the message about a certificate's dates, the end of Flight's server, whose library
     takes a date and nothing else, and samples, which carry it for whoever reads them."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
-    reads_the_date = re.compile(rf"system_clock|gettimeofday|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
+    reads_the_date = re.compile(rf"system_clock|gettimeofday\(|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {
         str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")
         if path.suffix in (".cc", ".h") and reads_the_date.search(path.read_text())

@@ -88,6 +88,9 @@ def test_pools_of_the_configuration_are_there_from_the_start_on_all_members(tmp_
         ('name = "hash:/p?replicas=9"', "replicas"),
         ('name = "hash:/p"\nuser = "nobody-of-this-name"', "there is no user"),
         ('name = "sift:/tracks?key=id"', "sifted among the members"),
+        ('name = "sift:/tracks?key=id&members=dpu*"', "name them all"),
+        ('name = "sift:/tracks?fanout=3&wait=2"', "key="),
+        ('name = "local:/tracks.kept-00000001"', "the agent itself keeps"),
         ("", "pool.name"),
     ],
 )
@@ -243,7 +246,7 @@ def test_an_object_larger_than_its_owners_memory_fails_at_once(group: Group) -> 
 def test_misuse_is_named(group: Group) -> None:
     with group.connect("a") as session:
         put_steps(session, "hash:/kind?replicas=2", 1)
-        with pytest.raises(offpath.Error, match="is there already, as \"hash:/kind\\?replicas=2\""):
+        with pytest.raises(offpath.Error, match='is there already, as "hash:/kind\\?replicas=2"'):
             session.stream("other", SCHEMA, rows_max=SMALL, pool="hash:/kind?replicas=3")
         with pytest.raises(offpath.NotFound, match='there is no pool "hash:/unknown"'):
             session.pool("hash:/unknown").get("step0")

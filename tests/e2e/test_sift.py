@@ -56,6 +56,36 @@ def assert_sorted_tracks(table: pa.Table, steps: int) -> None:
     assert np.array_equal(table["type"].to_numpy(), ids % 3)
 
 
+def test_a_configured_pool_waits_for_its_members(tmp_path: Path) -> None:
+    configuration = tmp_path / "agent.toml"
+    configuration.write_text(f'[[pool]]\nname = "{POOL}&wait=3"\n')
+    group = Group(tmp_path)
+    try:
+        group.start("a", "--config", str(configuration))
+        with group.connect("a") as session:
+            stream = session.stream("early", SCHEMA, rows_max=ATOMS, pool="sift:/tracks")
+            ticket = stream.send(particles(0, np.arange(ATOMS)), key=("step0", "rank0"), snapshot=True)
+            group.start("b", "--join", group.address("a"))
+            assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}), PATIENCE_S)
+            assert group.running["a"].status()["sifts"] == []
+            with pytest.raises(offpath.NotFound, match="waits for more of its members"):
+                session.tracks("sift:/tracks").flush(1)
+            group.start("c", "--join", group.address("a"))
+            ticket.wait_stored(PATIENCE_S)
+
+            def made_alike(name: str) -> bool:  # a status is not of this very moment
+                sifts = group.running[name].status()["sifts"]
+                return len(sifts) == 1 and sifts[0]["options"].endswith("members=a,b,c") and sifts[0]["rival"] == ""
+
+            assert until(lambda: all(made_alike(name) for name in NAMES), PATIENCE_S)
+        with group.connect("c") as session:
+            tracks = session.tracks("sift:/tracks")
+            tracks.flush(PATIENCE_S)
+            assert_sorted_tracks(tracks.table(), 1)
+    finally:
+        group.stop_all()
+
+
 def test_tracks_are_what_a_plain_sort_gives_from_any_member(group: Group, tmp_path: Path) -> None:
     sessions = [group.connect(name) for name in NAMES]
     try:

@@ -395,7 +395,10 @@ assert [s.getsockopt(TCP, name) for name in wishes] == [7200, 75, 9, 0]
 for name, value in wishes.items():
     s.setsockopt(TCP, name, value)
     assert s.getsockopt(TCP, name) == value
-for name, value in ((socket.TCP_KEEPIDLE, 0), (socket.TCP_KEEPCNT, 128)):
+for value in (0, 30000, 0):
+    s.setsockopt(TCP, socket.TCP_USER_TIMEOUT, value)
+    assert s.getsockopt(TCP, socket.TCP_USER_TIMEOUT) == value
+for name, value in ((socket.TCP_KEEPIDLE, 0), (socket.TCP_KEEPCNT, 128), (socket.TCP_USER_TIMEOUT, -1)):
     try:
         s.setsockopt(TCP, name, value)
     except OSError as error:

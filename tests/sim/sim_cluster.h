@@ -1,5 +1,6 @@
 // Agents of one group as the simulations need them: each has the real dispatcher, group and services; between them, and to
-// programs, are loopback links of one fabric. Members are killed and started again; jobs run at a later virtual time.
+// programs, are loopback links of one fabric. Members are killed and started again, cut off from each other, and held up; jobs run
+// at a later virtual time.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,9 @@ class SimCluster {
     group::GroupOptions group;
     link::LoopbackOptions links;
     std::size_t members = 4;
+    // How often agents look: a member's channels to others have no descriptor to sleep on here, and are looked at with every tick.
+    TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
+    TimeNs between_rounds_ns = 0;  // 0: with every event of a link
     std::vector<std::shared_ptr<pool::ObjectStore>> disks{};  // one for each; they outlive kills. Empty: there are none
   };
 
@@ -60,6 +64,19 @@ class SimCluster {
     places_[place].member.reset();
   }
 
+  // Members whose side is not the same do not reach each other until all sides are the same again. Programs reach their own agents.
+  void set_sides(const std::vector<unsigned>& sides) {
+    for (std::size_t place = 0; place < size(); ++place) places_[place].side = sides[place];
+    for (const Link& link : links_) {
+      if (link.host < 0) continue;
+      if (places_[static_cast<std::size_t>(link.host)].side == places_[link.agent].side) link.fate->heal();
+      else link.fate->partition();
+    }
+  }
+  // The agent does nothing until then; what others ask of it waits.
+  void hold_up(std::size_t place, TimeNs until) { places_[place].held_until = until; }
+  [[nodiscard]] bool is_held_up(std::size_t place) const { return places_[place].held_until > fabric_->now(); }
+
   struct Program {
     std::unique_ptr<link::HostLink> link;
     std::shared_ptr<link::LoopbackFate> fate;
@@ -73,13 +90,13 @@ class SimCluster {
     fabric_->run_until(fabric_->now() + duration, [] { return false; });
   }
 
-  // Whether all who run know each other alive, and nobody else.
+  // Whether all who run and reach each other know each other alive, and nobody else.
   [[nodiscard]] bool agrees() {
-    std::vector<std::string> running;
-    for (std::size_t place = 0; place < size(); ++place)
-      if (runs(place)) running.push_back(name_of(place));
     for (std::size_t place = 0; place < size(); ++place) {
       if (!runs(place)) continue;
+      std::vector<std::string> running;
+      for (std::size_t other = 0; other < size(); ++other)
+        if (runs(other) && places_[other].side == places_[place].side) running.push_back(name_of(other));
       std::vector<std::string> known{name_of(place)};
       for (const auto& [name, member] : membership(place).others()) {
         if (member.state == group::MemberState::suspect) return false;
@@ -104,7 +121,7 @@ class SimCluster {
 
   struct Member {
     Member(SimCluster& cluster, std::size_t place, std::uint64_t process)
-        : fabric(*cluster.fabric_), dispatcher(cluster.options_of(place),
+        : fabric(*cluster.fabric_), options(cluster.options_), dispatcher(cluster.options_of(place),
                      [this](std::uint64_t token, Run run) {
                        jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) { dispatcher.on_job(token, std::move(status), now); });
                      }),
@@ -133,11 +150,12 @@ class SimCluster {
       }
       const bool did = dispatcher.poll(now) | group.poll(now);
       if (!did && jobs.empty() && dispatcher.fall_asleep(now))
-        return std::min({dispatcher.next_deadline(), group.next_deadline(), now + tick_ns});
-      return now + round_ns;
+        return std::min({dispatcher.next_deadline(), group.next_deadline(), now + options.tick_ns});
+      return now + options.round_ns;
     }
 
     link::LoopbackFabric& fabric;
+    const Options& options;
     std::deque<std::pair<Run, Done>> jobs;
     agent::Dispatcher dispatcher;
     group::Group group;
@@ -145,14 +163,14 @@ class SimCluster {
   struct Place {
     std::unique_ptr<Member> member;
     std::uint64_t process = 0;
+    unsigned side = 0;
+    TimeNs held_until = 0;
   };
   struct Link {
     int host;  // a member; -1: a program
     std::size_t agent;
     std::shared_ptr<link::LoopbackFate> fate;
   };
-  // Members' channels to each other have no descriptor to sleep on here: they are looked at with every tick.
-  static constexpr TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
 
   [[nodiscard]] agent::DispatcherOptions options_of(std::size_t place) const {
     agent::DispatcherOptions options = options_.dispatcher;
@@ -174,14 +192,21 @@ class SimCluster {
 
   Result<std::unique_ptr<channel::HostEnd>> connect_members(std::size_t from, const std::string& address) {
     const wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 256, .streams_max = 1};
-    OFP_ASSIGN(link::LoopbackPair pair, make_link(static_cast<int>(from), std::stoul(address.substr(9)), "agent " + name_of(from), layout));
+    const std::size_t to = std::stoul(address.substr(9));
+    if (places_[from].side != places_[to].side) return fail(Error::timeout, "{} does not answer", address);
+    OFP_ASSIGN(link::LoopbackPair pair, make_link(static_cast<int>(from), to, "agent " + name_of(from), layout));
     return std::make_unique<channel::HostEnd>(std::move(pair.host), layout, link::LoopbackFabric::clock, fabric_.get());
   }
 
   TimeNs step(TimeNs now) {
+    if (now < next_round_) return next_round_;
+    next_round_ = now + options_.between_rounds_ns;
     TimeNs next = never;
-    for (Place& place : places_)
-      if (place.member) next = std::min(next, place.member->step(std::max(now, fabric_->now())));
+    for (Place& place : places_) {
+      if (!place.member) continue;
+      if (const TimeNs then = std::max(now, fabric_->now()); place.held_until > then) next = std::min(next, place.held_until);
+      else next = std::min(next, place.member->step(then));
+    }
     return next;
   }
 
@@ -189,6 +214,7 @@ class SimCluster {
   Options options_;
   std::vector<Place> places_;
   std::vector<Link> links_;
+  TimeNs next_round_ = 0;
 };
 
 }  // namespace offpath::sim

@@ -1,0 +1,161 @@
+// Two agents that ask each other for things at once, over links that answer late. In virtual time, where whoever waits for another
+// process on an agent's loop is asserted (LoopbackFabric::run_until).
+#include "group/reach.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "channel/agent_end.h"
+#include "link/loopback_link.h"
+#include "wire/replies.h"
+
+namespace offpath::group {
+namespace {
+
+constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
+constexpr std::uint64_t object_bytes = 2 * Reach::copied_bytes_max;
+
+// One agent: asks by its Reach, and serves what others ask by pulling what they name.
+class Side final : public channel::AgentEvents {
+ public:
+  Side(std::shared_ptr<link::LoopbackFabric> fabric, const link::LoopbackOptions& links) : fabric_(std::move(fabric)), links_(links) {}
+  void ask_of(Side& other) {
+    Reach::Surroundings all;
+    all.connect = [&other](const std::string&, TimeNs) { return other.accept(); };
+    all.start_job = [this](std::function<Status()> run, std::function<void(Status, TimeNs)> done) { jobs_.emplace_back(std::move(run), std::move(done)); };
+    all.watch = [](int, std::function<void()>) -> Status { return fail(Error::unsupported, "virtual time polls"); };
+    all.unwatch = [](int) {};
+    reach = std::make_unique<Reach>(std::move(all), ReachOptions());
+  }
+
+  // An object of these bytes is offered; `held` tells whether it still is there.
+  void offer(std::byte fill) {
+    auto object = std::make_shared<std::vector<std::byte>>(object_bytes, fill);
+    held.push_back(object);
+    Request request{.kind = wire::EntryKind::pool_get};
+    request.object = *object;
+    request.owner = object;
+    request.compose = [](const Named& named, std::vector<std::byte>& payload) { payload.resize(sizeof named.bytes), store(payload.data(), named.bytes); };
+    request.answer = [this](const Result<Answer>& answer, TimeNs) {
+      ++answered;
+      if (!answer) failures.push_back(answer.error().message);
+    };
+    reach->post("other", "tcp:other:1", std::move(request));
+  }
+  [[nodiscard]] std::size_t kept() const {
+    return static_cast<std::size_t>(std::ranges::count_if(held, [](const auto& each) { return !each.expired(); }));
+  }
+
+  TimeNs step(TimeNs now) {
+    if (!jobs_.empty()) {
+      auto [run, done] = std::move(jobs_.front());
+      jobs_.pop_front();
+      const link::LoopbackFabric::WaitsWithinStep waits(*fabric_);  // a job has a thread of its own in life
+      done(run(), now);
+    }
+    bool did = reach->poll(now);
+    for (auto& end : ends_) did |= end->poll(now);
+    if (did) return now + microsecond_ns;
+    for (auto& end : ends_) (void)end->fall_asleep(now);
+    return now + 20 * microsecond_ns;
+  }
+
+  std::unique_ptr<Reach> reach;
+  std::vector<std::weak_ptr<const void>> held;
+  std::size_t answered = 0;
+  std::vector<std::string> failures;
+  std::vector<std::byte> seen;  // the first byte of each object that was pulled
+  std::shared_ptr<link::LoopbackFate> fate;  // of the link to it
+
+ private:
+  Result<std::unique_ptr<channel::HostEnd>> accept() {
+    OFP_ASSIGN(link::LoopbackPair pair, link::make_loopback(fabric_, links_, layout));
+    fate = pair.fate;
+    ends_.push_back(std::make_unique<channel::AgentEnd>(1, "other", std::move(pair.agent), layout, *this));
+    return std::make_unique<channel::HostEnd>(std::move(pair.host), layout, link::LoopbackFabric::clock, fabric_.get());
+  }
+  void on_request(channel::AgentEnd& end, const channel::Entry& request, TimeNs) override {
+    const auto named = load<wire::BufferRef>(request.payload.data());
+    std::vector<std::byte>& bytes = pulling_[request.ticket] = std::vector<std::byte>(named.length);
+    end.pull(request.ticket, {{named.region, named.generation, named.offset, bytes.data(), named.length}});
+  }
+  void on_transfer(channel::AgentEnd& end, std::uint64_t ticket, Status status, TimeNs) override {
+    const auto pulled = pulling_.extract(ticket);
+    if (!status) return end.reply_failure(ticket, wire::any_reply, status.error());
+    seen.push_back(pulled.mapped().back());
+    end.reply(wire::ReplyKind::done, ticket, wire::Done{0});
+  }
+  void on_offer(channel::AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
+  void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
+
+  std::shared_ptr<link::LoopbackFabric> fabric_;
+  link::LoopbackOptions links_;
+  std::deque<std::pair<std::function<Status()>, std::function<void(Status, TimeNs)>>> jobs_;
+  std::vector<std::unique_ptr<channel::AgentEnd>> ends_;
+  std::map<std::uint64_t, std::vector<std::byte>> pulling_;
+};
+
+class BothWays : public testing::Test {
+ protected:
+  BothWays() {
+    one.ask_of(two);
+    two.ask_of(one);
+    fabric->set_stepper([this](TimeNs now) { return std::min(one.step(now), two.step(now)); });
+  }
+  ~BothWays() override { fabric->set_stepper({}); }
+  static link::LoopbackOptions late() {
+    link::LoopbackOptions options;
+    options.mapped = false;
+    options.withdrawal_ns = 900 * millisecond_ns;
+    return options;
+  }
+  bool answered(std::size_t each, TimeNs within) {
+    return fabric->run_until(fabric->now() + within, [&] { return one.answered == each && two.answered == each; });
+  }
+
+  std::shared_ptr<link::LoopbackFabric> fabric = std::make_shared<link::LoopbackFabric>(3);
+  Side one{fabric, late()}, two{fabric, late()};
+};
+
+constexpr std::size_t objects = 100;
+
+TEST_F(BothWays, ObjectsGoWhileNobodyConfirmsThatTheOnesBeforeAreWithdrawn) {
+  for (std::size_t i = 0; i < objects; ++i) {
+    one.offer(static_cast<std::byte>(i));
+    two.offer(static_cast<std::byte>(i + 1));
+  }
+  ASSERT_TRUE(answered(objects, 500 * millisecond_ns)) << one.answered << " and " << two.answered << ": one after another waits for the other's loop";
+  EXPECT_TRUE(one.failures.empty() && two.failures.empty());
+  for (std::size_t i = 0; i < objects; ++i) {
+    ASSERT_EQ(two.seen[i], static_cast<std::byte>(i));
+    ASSERT_EQ(one.seen[i], static_cast<std::byte>(i + 1));
+  }
+  EXPECT_EQ(one.kept(), objects) << "the other one's card may read them until it says that it does not";
+  EXPECT_EQ(two.kept(), objects);
+  fabric->run_until(fabric->now() + second_ns, [] { return false; });
+  EXPECT_EQ(one.kept() + two.kept(), 0u);
+  // And numbers are used again.
+  one.answered = two.answered = 0;
+  one.offer(std::byte{7});
+  two.offer(std::byte{8});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  EXPECT_TRUE(one.failures.empty() && two.failures.empty());
+}
+
+TEST_F(BothWays, WhatWasNotConfirmedGoesWithTheChannel) {
+  one.offer(std::byte{1});
+  two.offer(std::byte{2});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  ASSERT_EQ(one.kept(), 1u);
+  two.fate->kill_agent();
+  fabric->run_until(fabric->now() + 10 * millisecond_ns, [] { return false; });
+  EXPECT_EQ(one.kept(), 0u);
+  EXPECT_EQ(two.kept(), 1u) << "the channel that goes the other way is there";
+}
+
+}  // namespace
+}  // namespace offpath::group
