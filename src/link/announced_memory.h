@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "link/host_control.h"
 #include "wire/region.h"
 
@@ -55,7 +56,11 @@ class AnnouncedMemory {
     if (!withdraw(control, range, generation)) return;
     const auto gone = [&] { return is_gone(range, generation); };
     (void)control.until(gone, deadline_after(monotonic_ns(), withdraw_wait_ns));
-    if (const auto at = find_leaving(range, generation); at != leaving_.end()) leaving_.erase(at);
+    const auto at = find_leaving(range, generation);
+    if (at == leaving_.end()) return;
+    log(LogLevel::warning, "the agent did not answer in {} s that it uses range {} no more: its key ends, and so does what is under way on it",
+        withdraw_wait_ns / second_ns, range);
+    leaving_.erase(at);
   }
   Status take_withdrawn(Bytes payload) {
     OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(payload));
