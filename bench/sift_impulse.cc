@@ -19,7 +19,7 @@
 
 #include "machine.h"
 #include "report.h"
-#include "sift/particles.h"
+#include "sift/split/particles.h"
 #include "sift/sift.h"
 
 namespace offpath::bench {

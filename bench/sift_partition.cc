@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "machine.h"
 #include "report.h"
-#include "sift/partition.h"
+#include "sift/split/partition.h"
 
 namespace offpath::bench {
 namespace {

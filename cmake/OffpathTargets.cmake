@@ -43,7 +43,7 @@ if(OFFPATH_FUZZ)
   target_link_options(offpath_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Programs for another processor run in its emulator, and their tests are told (src/link/emulated.h).
+# Programs for another processor run in its emulator, and their tests are told (src/testing/link/emulated.h).
 set(offpath_test_launcher ${CMAKE_CROSSCOMPILING_EMULATOR})
 set(offpath_test_environment "")
 if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -133,7 +133,7 @@ function(offpath_test name)
 endfunction()
 
 # offpath_fuzzer(NAME SOURCES … [DEPENDS …] [MAX_BYTES n]): a libFuzzer program, built when OFFPATH_FUZZ is on.
-# Inputs that once failed lie in NAME_corpus/ beside it and are run first.
+# Inputs that once failed lie in NAME_corpus/ beside its first source and are run first.
 function(offpath_fuzzer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "MAX_BYTES" "SOURCES;DEPENDS")
   offpath_no_leftovers("offpath_fuzzer(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
@@ -150,8 +150,11 @@ function(offpath_fuzzer name)
   set(found ${PROJECT_BINARY_DIR}/fuzz/${name}_found)
   file(MAKE_DIRECTORY ${found})
   set(corpora ${found})
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}_corpus)
-    list(APPEND corpora ${CMAKE_CURRENT_SOURCE_DIR}/${name}_corpus)
+  list(GET arg_SOURCES 0 source)
+  cmake_path(ABSOLUTE_PATH source)
+  cmake_path(GET source PARENT_PATH folder)
+  if(EXISTS ${folder}/${name}_corpus)
+    list(APPEND corpora ${folder}/${name}_corpus)
   endif()
   math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 60")
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -seed=${OFFPATH_FUZZ_SEED} -max_len=${arg_MAX_BYTES}
@@ -185,7 +188,7 @@ function(offpath_link target scope)
   target_include_directories(${target} SYSTEM ${scope} $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
   target_link_libraries(${target} ${scope} tl::expected Threads::Threads)
   foreach(dependency IN LISTS ARGN)
-    if(TARGET offpath_${dependency})
+    if(TARGET offpath_${dependency} OR dependency MATCHES "^testing_") # src/testing comes after the folders whose tests use it
       target_link_libraries(${target} ${scope} offpath_${dependency})
     elseif(TARGET ${dependency})
       target_link_libraries(${target} ${scope} ${dependency})

@@ -24,12 +24,33 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "pool": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "task": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "sift": {"base", "wire", "loop", "channel", "group", "frame", "mover", "pool"},
-    "exchange": {"base", "wire", "loop", "channel", "group", "offpath"},
-    "tcp": {"base", "wire", "loop", "channel"},
+    "telemetry": {"base", "wire", "loop", "channel", "offpath"},
+    "exchange": {"base", "wire", "loop", "channel", "group", "telemetry"},
+    "tcp": {"base", "wire", "loop", "connections"},
+    "connections": {"base", "wire", "link", "channel"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},
-    "sockets": {"base", "wire", "channel", "offpath"},
+    "sockets": {"base", "wire", "connections", "offpath"},
 }
+MAY_INCLUDE["service"] = set(MAY_INCLUDE) - {"host", "sockets", "connections", "tcp", "offpath"}
 MAY_INCLUDE["agent"] = set(MAY_INCLUDE) - {"host", "sockets"} | {"offpath"}
+MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
+
+# Folders of src that have rooms, from the bottom up. A room may include the rooms before it, and what lies in its folder
+# itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "wire": ("messages", "areas"),
+    "link": ("control", "local", "stream", "card", "verbs", "doca", "handshake"),
+    "pool": ("directory", "table", "query", "members", "compute", "flight"),
+    "sift": ("split", "kept", "tracks"),
+    "telemetry": ("host_sampler",),
+    "tcp": ("segment", "congestion", "port", "stack", "program", "slow_path"),
+    "host": ("send", "requests", "exchange", "tasks"),
+    "agent": ("config", "telemetry", "connections", "status"),
+}
+
+# Test doubles: a program of the product includes none of them. Tests and fuzzers of src do, and the folders beside src.
+DOUBLES = "testing"
+FILES_MAX = 45  # in one folder, tests included
 
 # Folders beside src: what of src they may include.
 EVERYTHING = set(MAY_INCLUDE) | {"offpath"}
@@ -47,16 +68,16 @@ ONE_HEADER = {"plugin": "offpath/plugin.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
 HOMES: dict[str, tuple[str, ...]] = {
-    "arrow/": ("src/mover/agent_serialise", "src/mover/arrow_memory", "src/pool/", "src/sift/", "bench/", "tests/"),
+    "arrow/": ("src/mover/agent_serialise", "src/mover/arrow_memory", "src/pool/", "src/sift/", "src/testing/pool/", "bench/", "tests/"),
     "parquet/": ("bench/", "tests/"),
     "lz4": ("src/mover/body_compressor",),
     "zstd": ("src/mover/body_compressor",),
-    "openssl/": ("src/link/openssl_", "src/link/test_certificate"),
+    "openssl/": ("src/link/control/openssl_", "src/testing/link/certificate"),
     "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/"),
-    "infiniband/": ("src/link/verbs_",),
-    "rdma/": ("src/link/verbs_",),
-    "doca_": ("src/link/doca_", "tests/doca_card/"),
-    "rte_": ("src/tcp/dpdk_port",),
+    "infiniband/": ("src/link/verbs/",),
+    "rdma/": ("src/link/verbs/",),
+    "doca_": ("src/link/doca/", "tests/doca_card/"),
+    "rte_": ("src/tcp/port/dpdk_port",),
     "httplib.h": ("src/agent/",),
     "prometheus/": ("src/agent/",),
     "spdlog/": ("src/agent/",),
@@ -85,6 +106,22 @@ def place_of(path: Path) -> tuple[str, set[str]]:
     return path.parts[0], BESIDE_SRC[path.parts[0]]
 
 
+def is_test(path: Path) -> bool:
+    return path.stem.endswith(("_test", "_fuzz")) or path.parts[:2] == ("src", DOUBLES) or path.parts[0] != "src"
+
+
+def check_room(path: Path, header: str) -> str | None:
+    """What is wrong with `path` including `header` of its own folder of src, or None."""
+    folder, own, other = path.parts[1], path.parts[2:-1], Path(header).parts[1:-1]
+    rooms = ROOMS.get(folder, ())
+    if not own or not other or own == other or is_test(path):
+        return None
+    below = rooms[: rooms.index(own[0])] if own[0] in rooms else ()
+    if other[0] not in below:
+        return f'{folder}/{own[0]} may not include "{header}"; of {folder} it may include {", ".join(below) or "no room"}'
+    return None
+
+
 def check_include(path: Path, quoted: bool, header: str) -> str | None:
     """What is wrong with `path` including `header`, or None."""
     for prefix, homes in HOMES.items():
@@ -93,6 +130,10 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
     first = header.split("/")[0]
     folder, allowed = place_of(path)
     if first in EVERYTHING and "/" in header:
+        if first == DOUBLES and is_test(path):
+            return None
+        if first == folder and path.parts[0] == "src" and folder != DOUBLES:
+            return check_room(path, header)
         if first not in allowed:
             others = ", ".join(sorted(allowed - {folder})) or "nothing"
             return f'{folder} may not include "{header}"; it may include {others}'
@@ -107,7 +148,7 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
 
 def check_memory(path: Path, line: str) -> str | None:
     """What is wrong with a line of `path` that has libarrow allocate, or None."""
-    if path.parts[0] != "src" or "test" in path.name or path.as_posix() == UNBOUNDED_HOME:
+    if is_test(path) or path.as_posix() == UNBOUNDED_HOME:
         return None
     if match := UNBOUNDED.search(line):
         return f"{match[0]} is memory without a bound; give it a mover::ArrowMemory"
@@ -126,12 +167,25 @@ def check_file(root: Path, path: Path) -> list[str]:
     return problems
 
 
-def check_tree(root: Path) -> list[str]:
-    """All problems below `root`, and folders of src the table does not know."""
+def check_folders(root: Path) -> list[str]:
+    """Folders and rooms of src that the tables do not know, and those that hold too much."""
     problems = []
-    for folder in sorted((root / "src").glob("*/")):
-        if folder.is_dir() and folder.name not in MAY_INCLUDE:
-            problems.append(f"src/{folder.name}:1: this folder is not in the table of tools/layers.py")
+    for folder in sorted(path for path in (root / "src").rglob("*") if path.is_dir()):
+        parts = folder.relative_to(root / "src").parts
+        if parts[-1].endswith("_corpus"):
+            continue
+        known = parts[0] in MAY_INCLUDE and (len(parts) == 1 or parts[0] == DOUBLES or parts[1:] in [(r,) for r in ROOMS.get(parts[0], ())])
+        if not known:
+            problems.append(f"src/{'/'.join(parts)}:1: this folder is not in the tables of tools/layers.py")
+        count = sum(path.is_file() for path in folder.iterdir())
+        if count > FILES_MAX:
+            problems.append(f"src/{'/'.join(parts)}:1: {count} files, more than {FILES_MAX}: give it rooms (tools/layers.py)")
+    return problems
+
+
+def check_tree(root: Path) -> list[str]:
+    """All problems below `root`."""
+    problems = check_folders(root)
     for top in ["src", *BESIDE_SRC]:
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCE_SUFFIXES and file.is_file():

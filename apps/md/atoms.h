@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "md/array.h"
+#include "md/kernels/array.h"
 
 namespace md {
 

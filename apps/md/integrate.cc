@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "md/displacement.h"
-#include "md/parallel.h"
+#include "md/neighbours/displacement.h"
+#include "md/kernels/parallel.h"
 
 namespace md {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "md/bad_input.h"
+#include "md/files/bad_input.h"
 #include "md/velocities.h"
 
 namespace md {

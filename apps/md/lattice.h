@@ -4,7 +4,7 @@
 #include <array>
 
 #include "md/atoms.h"
-#include "md/domain.h"
+#include "md/ranks/domain.h"
 
 namespace md {
 

@@ -5,11 +5,11 @@
 #include <span>
 #include <string_view>
 
-#include "md/model.h"
-#include "md/options.h"
-#include "md/ranks.h"
+#include "md/offload/model.h"
+#include "md/files/options.h"
+#include "md/ranks/ranks.h"
 #include "md/run.h"
-#include "md/tdr.h"
+#include "md/offload/tdr.h"
 
 int main(int argc, char** argv) {
   std::unique_ptr<md::Ranks> ranks;

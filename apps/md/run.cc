@@ -7,11 +7,11 @@
 #include <offpath/offpath.hpp>
 #include <optional>
 
-#include "md/agent_coworker.h"
-#include "md/auto_offload.h"
-#include "md/bad_input.h"
-#include "md/dump.h"
-#include "md/handover.h"
+#include "md/offload/agent_coworker.h"
+#include "md/offload/auto_offload.h"
+#include "md/files/bad_input.h"
+#include "md/files/dump.h"
+#include "md/offload/handover.h"
 #include "md/simulation.h"
 #include "md/stopwatch.h"
 

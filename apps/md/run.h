@@ -1,7 +1,7 @@
 // A whole run: steps, and what is written while they are done.
 #pragma once
 
-#include "md/ranks.h"
+#include "md/ranks/ranks.h"
 #include "md/settings.h"
 
 namespace md {

@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "md/bad_input.h"
-#include "md/data_file.h"
-#include "md/displacement.h"
+#include "md/files/bad_input.h"
+#include "md/files/data_file.h"
+#include "md/neighbours/displacement.h"
 #include "md/integrate.h"
 #include "md/lattice.h"
-#include "md/migrate.h"
+#include "md/ranks/migrate.h"
 #include "md/stopwatch.h"
 #include "md/velocities.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "md/atoms.h"
-#include "md/kernels.h"
-#include "md/ranks.h"
+#include "md/kernels/kernels.h"
+#include "md/ranks/ranks.h"
 #include "md/units.h"
 
 namespace md {

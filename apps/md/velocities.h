@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "md/atoms.h"
-#include "md/ranks.h"
+#include "md/ranks/ranks.h"
 
 namespace md {
 

@@ -53,11 +53,12 @@ class Offpath(CMakePackage):
         agent = self.spec.satisfies("+agent")
         # Hosts have the library and the samplers.
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame",
-                   "src/exchange/host_sampler", "src/host"]  # fmt: skip
+                   "src/telemetry/host_sampler", "src/host"]  # fmt: skip
         if agent:
-            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/loop", "src/group", "src/frame",
-                       "src/mover", "src/plugin", "src/pool", "src/sift", "src/exchange", "src/task", "src/tcp",
-                       "src/host", "src/sockets", "src/agent"]  # fmt: skip
+            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/connections", "src/loop", "src/group",
+                       "src/frame", "src/mover", "src/plugin", "src/pool", "src/sift", "src/telemetry",
+                       "src/exchange", "src/task", "src/tcp", "src/host", "src/sockets", "src/service",
+                       "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "agent/json.h"
+#include "agent/status/json.h"
 #include "base/log.h"
-#include "link/job_labels.h"
+#include "link/handshake/job_labels.h"
 
 namespace offpath::agent {
 

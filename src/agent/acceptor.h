@@ -1,4 +1,4 @@
-// From listening sockets to links: connections are taken in, introduce themselves (link/handshake.h), and are handed
+// From listening sockets to links: connections are taken in, introduce themselves (link/handshake/handshake.h), and are handed
 // on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number of
 // handshakes, until its deadline.
 //
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "agent/socket_file.h"
-#include "agent/status.h"
-#include "link/handshake.h"
+#include "agent/status/status.h"
+#include "link/handshake/handshake.h"
 #include "loop/loop.h"
 
 namespace offpath::agent {

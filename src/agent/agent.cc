@@ -10,7 +10,7 @@
 
 #include "agent/confinement.h"
 #include "base/log.h"
-#include "pool/spill_directory.h"
+#include "pool/table/spill_directory.h"
 #include "offpath/offpath.h"
 
 #define OFP_TEXT_(number) #number

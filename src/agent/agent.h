@@ -20,16 +20,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "agent/alarm_watch.h"
+#include "agent/telemetry/alarm_watch.h"
 #include "agent/acceptor.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
-#include "agent/sample_records.h"
-#include "agent/samplers.h"
-#include "agent/settings.h"
+#include "agent/telemetry/sample_records.h"
+#include "agent/telemetry/samplers.h"
+#include "agent/config/settings.h"
 #include "agent/signals.h"
-#include "agent/status.h"
-#include "agent/tcp_programs.h"
+#include "agent/status/status.h"
+#include "agent/connections/tcp_programs.h"
 #include "loop/mailbox.h"
 
 namespace offpath::agent {

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "wire/limits.h"
-#include "wire/message_kinds.h"
-#include "wire/pool_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
 
 namespace offpath::agent {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "agent/dispatcher.h"
+#include "service/dispatcher.h"
 #include "link/address.h"
 #include "loop/mailbox.h"
-#include "pool/flight_server.h"
+#include "pool/flight/flight_server.h"
 
 namespace offpath::agent {
 

@@ -13,7 +13,7 @@
 #include <httplib.h>
 
 #include "agent/socket_file.h"
-#include "agent/status_page.h"
+#include "agent/status/status_page.h"
 
 namespace offpath::agent {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/status.h"
+#include "agent/status/status.h"
 #include "link/address.h"
 
 namespace offpath::agent {

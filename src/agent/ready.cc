@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "agent/json.h"
+#include "agent/status/json.h"
 
 namespace offpath::agent {
 

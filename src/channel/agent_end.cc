@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "channel/agent_end_operations.h"
 #include "wire/region.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::channel {
 

@@ -23,8 +23,8 @@
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
-#include "wire/message_kinds.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::channel {
 

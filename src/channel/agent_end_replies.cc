@@ -5,9 +5,9 @@
 
 #include "channel/agent_end.h"
 #include "channel/agent_end_operations.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::channel {
 

@@ -1,7 +1,7 @@
 // Looks over a link that maps nothing: one read fetches tail and slots, in no order. Here the test says what each read
 // saw; tests/sim lets the order happen.
 #include "channel/agent_end.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 #include <gtest/gtest.h>
 

@@ -26,10 +26,10 @@
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/replies.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::channel {
 

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "channel/host_end.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::channel {
 

@@ -10,9 +10,9 @@
 
 #include "channel/agent_end.h"
 #include "channel/host_end.h"
-#include "link/loopback_link.h"
-#include "link/seeded_random.h"
-#include "wire/replies.h"
+#include "testing/link/loopback_link.h"
+#include "testing/link/seeded_random.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::channel {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "wire/exchange_messages.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/exchange_messages.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::exchange {
 

@@ -6,7 +6,7 @@
 
 #include "exchange/exchange_service.h"
 #include "exchange/one_exchange.h"
-#include "wire/exchange_messages.h"
+#include "wire/messages/exchange_messages.h"
 #include "wire/region.h"
 
 namespace offpath::exchange {

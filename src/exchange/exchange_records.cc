@@ -1,4 +1,4 @@
-// Records: pulled from the program that publishes them when a round begins, or given by the agent itself (wire/exchange_area.h).
+// Records: pulled from the program that publishes them when a round begins, or given by the agent itself (wire/areas/exchange_area.h).
 #include <algorithm>
 #include <utility>
 

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "exchange/one_exchange.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::exchange {
 

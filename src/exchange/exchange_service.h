@@ -1,5 +1,5 @@
 // The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and views by
-// wire/exchange_area.h. Read exchange.h first. A state machine like the other services: members, requests and rounds are in
+// wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members, requests and rounds are in
 // exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and exchange_views.cc.
 //
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> other agents
@@ -23,7 +23,7 @@
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
 #include "exchange/exchange.h"
-#include "wire/exchange_area.h"
+#include "wire/areas/exchange_area.h"
 #include "wire/region.h"
 
 namespace offpath::exchange {

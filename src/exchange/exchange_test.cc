@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exchange/loopback_members.h"
+#include "testing/exchange/loopback_members.h"
 
 namespace offpath::exchange {
 namespace {

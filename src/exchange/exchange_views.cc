@@ -1,4 +1,4 @@
-// Views: laid out as wire/exchange_area.h says, and pushed into the area of each program, the slot first, then the line.
+// Views: laid out as wire/areas/exchange_area.h says, and pushed into the area of each program, the slot first, then the line.
 #include <algorithm>
 #include <bit>
 #include <span>

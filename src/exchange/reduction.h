@@ -17,7 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "exchange/schema.h"
+#include "telemetry/schema.h"
 #include "exchange/topology.h"
 
 namespace offpath::exchange {

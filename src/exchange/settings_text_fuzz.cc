@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "exchange/alarm.h"
+#include "telemetry/alarm.h"
 #include "exchange/reduction.h"
 #include "exchange/topology.h"
 

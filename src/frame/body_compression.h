@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "frame/plan.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::frame {
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "frame/test_arrays.h"
+#include "testing/frame/arrays.h"
 
 namespace offpath::frame {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "frame/c_arrays.h"
 #include "frame/parse.h"
-#include "frame/random_batches.h"
-#include "frame/test_schemas.h"
+#include "testing/frame/random_batches.h"
+#include "testing/frame/schemas.h"
 
 namespace offpath::frame {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "frame/c_arrays.h"
 #include "frame/parse.h"
-#include "frame/random_batches.h"
-#include "wire/stream_messages.h"
+#include "testing/frame/random_batches.h"
+#include "wire/messages/stream_messages.h"
 
 namespace {
 

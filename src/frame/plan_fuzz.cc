@@ -6,7 +6,7 @@
 
 #include "frame/parse.h"
 #include "frame/plan.h"
-#include "frame/random_batches.h"
+#include "testing/frame/random_batches.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "frame/parse.h"
-#include "frame/random_batches.h"
-#include "frame/test_schemas.h"
+#include "testing/frame/random_batches.h"
+#include "testing/frame/schemas.h"
 
 namespace {
 std::atomic<long> allocations{0};

@@ -4,7 +4,7 @@
 
 #include "frame/c_arrays.h"
 #include "frame/template.h"
-#include "frame/test_schemas.h"
+#include "testing/frame/schemas.h"
 
 namespace offpath::frame {
 namespace {

@@ -21,7 +21,7 @@
 
 #include "frame/layout.h"
 #include "frame/schema.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::frame {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::group {
 

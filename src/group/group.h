@@ -15,7 +15,7 @@
 #include "group/reach.h"
 #include "group/table_reader.h"
 #include "loop/loop.h"
-#include "wire/peer_messages.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::group {
 

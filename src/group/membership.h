@@ -27,7 +27,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "wire/peer_messages.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::group {
 

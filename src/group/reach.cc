@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::group {
 

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "channel/host_end.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
 
 namespace offpath::group {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "channel/effects.h"
 #include "channel/ring.h"
-#include "wire/peer_messages.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::group {
 

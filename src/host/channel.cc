@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "host/connection.h"
-#include "link/handshake.h"
-#include "wire/message_kinds.h"
-#include "wire/replies.h"
+#include "link/handshake/handshake.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::host {
 namespace {

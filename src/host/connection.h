@@ -15,8 +15,8 @@
 
 #include "channel/host_end.h"
 #include "host/report.h"
-#include "host/requests.h"
-#include "host/staging.h"
+#include "host/requests/requests.h"
+#include "host/send/staging.h"
 #include "wire/region.h"
 #include "offpath/offpath.h"
 

@@ -2,10 +2,10 @@
 #include <numeric>
 
 #include "frame/c_data.h"
-#include "host/fake_agent.h"
-#include "wire/message_kinds.h"
+#include "testing/host/fake_agent.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::host {
 namespace {

@@ -1,5 +1,5 @@
 // Minutes of waiting through the C interface, in slices as interpreters wait: the agent is asked once, and the wait ends when it is over.
-#include "host/fake_agent.h"
+#include "testing/host/fake_agent.h"
 
 namespace offpath::host {
 namespace {

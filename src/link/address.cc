@@ -14,9 +14,9 @@
 #include <cstring>
 #include <memory>
 
-#include "link/control_socket.h"
-#include "link/doca_link.h"
-#include "link/verbs_link.h"
+#include "link/control/control_socket.h"
+#include "link/doca/doca_link.h"
+#include "link/verbs/verbs_link.h"
 
 namespace offpath::link {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "link/sealed_memory.h"
+#include "link/local/sealed_memory.h"
 
 namespace offpath::link {
 

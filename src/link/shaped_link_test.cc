@@ -9,7 +9,7 @@
 #include <array>
 #include <vector>
 
-#include "link/loopback_link.h"
+#include "testing/link/loopback_link.h"
 #include "wire/region.h"
 
 namespace offpath::link {

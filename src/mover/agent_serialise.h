@@ -15,7 +15,7 @@
 #include "frame/plan.h"
 #include "frame/template.h"
 #include "mover/buffer_cache.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -1,6 +1,6 @@
 // agent_serialise.h in a build without libarrow.
 #include "mover/agent_serialise.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

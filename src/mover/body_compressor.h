@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "frame/body_compression.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "frame/parse.h"
-#include "frame/random_batches.h"
-#include "frame/test_schemas.h"
+#include "testing/frame/random_batches.h"
+#include "testing/frame/schemas.h"
 #include "mover/body_compressor_undone.h"
 
 namespace offpath::mover {

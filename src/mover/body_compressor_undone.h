@@ -9,7 +9,7 @@
 #include <zstd.h>
 
 #include "frame/parse.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

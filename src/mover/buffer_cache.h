@@ -154,7 +154,7 @@ struct Frame {
   bool arrow = false;      // an Arrow IPC stream of its own
   bool updatable = false;  // made by a create of bytes
   std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
-  std::shared_ptr<const void> room{};      // what it takes of memory that was set aside (pool/reserve.h); null: nothing
+  std::shared_ptr<const void> room{};      // what it takes of memory that was set aside (pool/table/reserve.h); null: nothing
 };
 using FramePtr = std::shared_ptr<Frame>;
 

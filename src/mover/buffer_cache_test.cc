@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "link/emulated.h"
+#include "testing/link/emulated.h"
 
 namespace offpath::mover {
 namespace {

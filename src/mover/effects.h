@@ -12,10 +12,10 @@
 #include "base/status.h"
 #include "link/link.h"
 #include "mover/buffer_cache.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/replies.h"
-#include "wire/task_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::plugin {
 struct Call;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "mover/operation.h"
-#include "wire/message_kinds.h"
-#include "wire/replies.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::mover {
 

@@ -21,7 +21,7 @@
 #include "mover/effects.h"
 #include "wire/control.h"
 #include "wire/region.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

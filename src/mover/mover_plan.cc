@@ -10,7 +10,7 @@
 #include "mover/mover.h"
 #include "mover/operation.h"
 #include "wire/region.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

@@ -4,8 +4,8 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
-#include "wire/replies.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
 

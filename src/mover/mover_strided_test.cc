@@ -1,6 +1,6 @@
 // Columns that lie in records: read in slices, within memory that is charged.
 #include "frame/template.h"
-#include "mover/mover_fixture.h"
+#include "testing/mover/mover_fixture.h"
 
 namespace offpath::mover {
 namespace {

@@ -1,5 +1,5 @@
 // The mover by itself: requests in, effects out.
-#include "mover/mover_fixture.h"
+#include "testing/mover/mover_fixture.h"
 
 namespace offpath::mover {
 namespace {

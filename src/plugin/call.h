@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "wire/function_outputs.h"
+#include "wire/messages/function_outputs.h"
 
 namespace offpath::plugin {
 

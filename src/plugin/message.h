@@ -37,7 +37,7 @@
 
 #include "base/log.h"
 #include "plugin/call.h"
-#include "wire/lane_messages.h"
+#include "wire/messages/lane_messages.h"
 
 namespace offpath::plugin {
 

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "sift/piece.h"
-#include "sift/row_form.h"
+#include "sift/split/row_form.h"
 
 namespace offpath::sift {
 

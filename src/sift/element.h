@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "sift/compaction.h"
-#include "sift/tracks.h"
+#include "sift/tracks/compaction.h"
+#include "sift/tracks/tracks.h"
 
 namespace offpath::sift {
 

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "sift/geometry.h"
+#include "sift/split/geometry.h"
 
 namespace offpath::sift {
 

@@ -3,7 +3,7 @@
 
 #include "base/config.h"
 #include "base/text.h"
-#include "pool/pool_name.h"
+#include "pool/directory/pool_name.h"
 
 namespace offpath::sift {
 

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "sift/partition.h"
+#include "sift/split/partition.h"
 
 namespace offpath::sift {
 

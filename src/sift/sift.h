@@ -37,7 +37,7 @@
 
 #include "sift/effects.h"
 #include "sift/element.h"
-#include "sift/geometry.h"
+#include "sift/split/geometry.h"
 
 namespace offpath::sift {
 

@@ -15,12 +15,12 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
-#include "pool/placement.h"
+#include "pool/directory/placement.h"
 #include "sift/sift_service.h"
-#include "wire/message_kinds.h"
-#include "wire/peer_messages.h"
-#include "wire/replies.h"
-#include "wire/sift_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/sift_messages.h"
 
 namespace offpath::sift {
 

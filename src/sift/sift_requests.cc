@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "sift/sift_service.h"
-#include "sift/track_reader.h"
-#include "wire/message_kinds.h"
-#include "wire/peer_messages.h"
-#include "wire/pool_messages.h"
-#include "wire/replies.h"
-#include "wire/sift_messages.h"
+#include "sift/tracks/track_reader.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/pool_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/sift_messages.h"
 
 namespace offpath::sift {
 

@@ -21,8 +21,8 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
-#include "pool/intake.h"
-#include "pool/pools.h"
+#include "pool/members/intake.h"
+#include "pool/members/pools.h"
 #include "sift/sift.h"
 
 namespace offpath::sift {

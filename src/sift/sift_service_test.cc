@@ -6,11 +6,11 @@
 
 #include <random>
 
-#include "pool/memory_store.h"
-#include "sift/particles.h"
+#include "pool/table/memory_store.h"
+#include "sift/split/particles.h"
 #include "wire/cursor.h"
-#include "wire/message_kinds.h"
-#include "wire/peer_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::sift {
 namespace {

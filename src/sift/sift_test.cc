@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "sift/particles.h"
-#include "sift/track_reader.h"
+#include "sift/split/particles.h"
+#include "sift/tracks/track_reader.h"
 
 namespace offpath::sift {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "channel/socket_area.h"
+#include "connections/socket_area.h"
 
 namespace offpath::sockets {
 

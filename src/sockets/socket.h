@@ -16,8 +16,8 @@
 #include <optional>
 #include <utility>
 
-#include "channel/process_mutex.h"
-#include "channel/sockets.h"
+#include "connections/process_mutex.h"
+#include "connections/sockets.h"
 
 namespace offpath::sockets {
 

@@ -5,10 +5,10 @@
 #include "plugin/output_memory.h"
 #include "task/lane_messages.h"
 #include "task/session.h"
-#include "wire/lane_messages.h"
-#include "wire/message_kinds.h"
-#include "wire/peer_messages.h"
-#include "wire/replies.h"
+#include "wire/messages/lane_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::task {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "plugin/message.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::task {
 

@@ -30,7 +30,7 @@
 #include "group/reach.h"
 #include "mover/effects.h"
 #include "plugin/call.h"
-#include "wire/lane_messages.h"
+#include "wire/messages/lane_messages.h"
 
 namespace offpath::task {
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "task/test_lanes.h"
-#include "wire/message_kinds.h"
+#include "testing/task/lanes.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::task {
 namespace {

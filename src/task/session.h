@@ -14,7 +14,7 @@
 #include "plugin/call.h"
 #include "task/resident_memory.h"
 #include "wire/region.h"
-#include "wire/task_messages.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::task {
 

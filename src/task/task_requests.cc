@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "task/task_service.h"
-#include "wire/message_kinds.h"
-#include "wire/replies.h"
-#include "wire/task_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::task {
 

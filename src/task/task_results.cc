@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "task/task_service.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::task {
 

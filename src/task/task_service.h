@@ -26,7 +26,7 @@
 #include "task/lane_messages.h"
 #include "task/session.h"
 #include "task/user_plugins.h"
-#include "wire/task_messages.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::task {
 

@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "plugin/output_memory.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/replies.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::task {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "task/task_service.h"
-#include "wire/task_messages.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::task {
 

@@ -4,7 +4,7 @@
 //   0                          TailLine               host      request ring's tail, reply ring's head
 //   64                         AgentLine              agent     request ring's head, asleep flag
 //   128                        ReplyTailLine          agent     reply ring's tail
-//   192                        WitnessLine            agent     what a read of the program's memory finds here (link/witness.h)
+//   192                        WitnessLine            agent     what a read of the program's memory finds here (link/control/witness.h)
 //   4096                       request slots          host
 //   + request_slots * 64       reply slots            agent
 //   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream

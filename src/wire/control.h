@@ -70,7 +70,7 @@ inline constexpr std::size_t proof_bytes = 32;  // HMAC-SHA256
 using Nonce = std::array<std::byte, nonce_bytes>;
 using Proof = std::array<std::byte, proof_bytes>;
 
-// What a program is part of, for labels (link/job_labels.h). Each is empty where there is none.
+// What a program is part of, for labels (link/handshake/job_labels.h). Each is empty where there is none.
 inline constexpr std::size_t job_bytes_max = 63, cgroup_bytes_max = 1023;
 struct JobLabels {
   std::string job, step;  // Slurm's

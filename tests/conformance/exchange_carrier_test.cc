@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "exchange/channel_carrier.h"
-#include "exchange/loopback_carrier.h"
+#include "testing/exchange/loopback_carrier.h"
 #include "exchange_carrier_suite.h"
 
 namespace offpath::conformance {

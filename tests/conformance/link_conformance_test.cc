@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "link/connected_pair.h"
+#include "testing/link/connected_pair.h"
 #include "link_pair.h"
 #include "wire/channel_layout.h"
 #include "wire/region.h"

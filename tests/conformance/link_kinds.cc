@@ -10,11 +10,11 @@
 #include <atomic>
 #include <thread>
 
-#include "link/connected_pair.h"
-#include "link/fault_link.h"
-#include "link/loopback_link.h"
+#include "testing/link/connected_pair.h"
+#include "testing/link/fault_link.h"
+#include "testing/link/loopback_link.h"
 #include "link/shaped_link.h"
-#include "link/test_certificate.h"
+#include "testing/link/certificate.h"
 #include "link_pair.h"
 
 #if defined(__SANITIZE_THREAD__)

@@ -6,7 +6,7 @@
 #include <array>
 #include <atomic>
 
-#include "link/seeded_random.h"
+#include "testing/link/seeded_random.h"
 #include "link_pair.h"
 #include "wire/region.h"
 

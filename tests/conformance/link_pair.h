@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "link/emulated.h"
+#include "testing/link/emulated.h"
 #include "link/link.h"
 #include "wire/region.h"
 

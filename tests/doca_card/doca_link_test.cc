@@ -11,11 +11,11 @@
 #include <map>
 #include <thread>
 
-#include "link/connected_pair.h"
-#include "link/doca_device.h"
-#include "link/doca_link.h"
+#include "testing/link/connected_pair.h"
+#include "link/doca/doca_device.h"
+#include "link/doca/doca_link.h"
 #include "link/lasting_memory.h"
-#include "link/seeded_random.h"
+#include "testing/link/seeded_random.h"
 #include "software_card.h"
 #include "wire/region.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "link/connected_pair.h"
+#include "testing/link/connected_pair.h"
 
 namespace offpath {
 namespace {

@@ -12,7 +12,7 @@
 #include "frame/plan.h"
 #include "frame/schema.h"
 #include "mover/body_compressor.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 #define PROBE_API extern "C" __attribute__((visibility("default")))
 

@@ -14,11 +14,11 @@
 
 #include "base/log.h"
 #include "channel/ring.h"
-#include "pool/query.h"
+#include "pool/query/query.h"
 #include "tests/sim/sim_agent.h"
-#include "wire/message_kinds.h"
-#include "wire/pool_messages.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
+#include "wire/messages/stream_messages.h"
 
 using namespace offpath;
 

@@ -13,8 +13,8 @@
 #include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
-#include "tcp/dpdk_port.h"
-#include "tcp/test_frames.h"
+#include "tcp/port/dpdk_port.h"
+#include "testing/tcp/frames.h"
 
 namespace offpath::kernel_test {
 namespace {

@@ -13,9 +13,9 @@
 #include <cstring>
 #include <random>
 
-#include "channel/join_message.h"
-#include "channel/sockets.h"
-#include "wire/tcp_area.h"
+#include "connections/join_message.h"
+#include "connections/sockets.h"
+#include "wire/areas/tcp_area.h"
 
 namespace offpath::kernel_test {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "tcp/test_network.h"
+#include "testing/tcp/network.h"
 
 namespace offpath::kernel_test {
 

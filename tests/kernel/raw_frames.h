@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "tcp/ethernet.h"
-#include "tcp/port.h"
+#include "tcp/segment/ethernet.h"
+#include "tcp/port/port.h"
 
 namespace offpath::kernel_test {
 

@@ -12,12 +12,12 @@
 #include <filesystem>
 
 #include "beside_the_kernel.h"
-#include "channel/join_message.h"
-#include "channel/sockets.h"
+#include "connections/join_message.h"
+#include "connections/sockets.h"
 #include "hostile_program.h"
 #include "kernel_peer.h"
 #include "link/address.h"
-#include "link/handshake.h"
+#include "link/handshake/handshake.h"
 
 extern char** environ;
 

@@ -5,8 +5,8 @@
 #include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
-#include "tcp/frame_writer.h"
-#include "tcp/packet_port.h"
+#include "tcp/segment/frame_writer.h"
+#include "tcp/port/packet_port.h"
 
 namespace offpath::kernel_test {
 namespace {

@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string>
 
-#include "link/emulated.h"
+#include "testing/link/emulated.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_process.h"
 

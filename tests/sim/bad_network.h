@@ -1,8 +1,8 @@
 // Networks as seeds draw them: loss, duplicates, damage, reordering, delay, a bottleneck, routers that mark.
 #pragma once
 
-#include "link/seeded_random.h"
-#include "tcp/impaired_path.h"
+#include "testing/link/seeded_random.h"
+#include "testing/tcp/impaired_path.h"
 
 namespace offpath::sim {
 

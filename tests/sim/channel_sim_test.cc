@@ -14,13 +14,13 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "link/fault_link.h"
+#include "testing/link/fault_link.h"
 #include "mover/body_compressor_undone.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
 #include "wire/limits.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::sim {
 namespace {

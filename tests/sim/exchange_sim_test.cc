@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 
-#include "exchange/loopback_members.h"
-#include "link/seeded_random.h"
+#include "testing/exchange/loopback_members.h"
+#include "testing/link/seeded_random.h"
 #include "seeds.h"
 
 namespace offpath::sim {

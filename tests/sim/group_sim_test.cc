@@ -19,9 +19,9 @@
 #include <tuple>
 
 #include "group/membership.h"
-#include "link/seeded_random.h"
+#include "testing/link/seeded_random.h"
 #include "seeds.h"
-#include "wire/peer_messages.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::sim {
 namespace {

@@ -17,8 +17,8 @@
 #include <tuple>
 #include <vector>
 
-#include "link/seeded_random.h"
-#include "task/test_lanes.h"
+#include "testing/link/seeded_random.h"
+#include "testing/task/lanes.h"
 #include "tests/sim/seeds.h"
 
 namespace offpath::sim {

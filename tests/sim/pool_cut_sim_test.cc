@@ -17,12 +17,12 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "pool/memory_store.h"
+#include "pool/table/memory_store.h"
 #include "tests/sim/history.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::sim {
 namespace {

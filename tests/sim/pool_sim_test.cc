@@ -17,15 +17,15 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "pool/memory_store.h"
+#include "pool/table/memory_store.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
 #include "wire/limits.h"
-#include "wire/message_kinds.h"
-#include "wire/pool_messages.h"
-#include "wire/replies.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::sim {
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "channel/agent_end.h"
-#include "link/loopback_link.h"
-#include "wire/replies.h"
+#include "testing/link/loopback_link.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::group {
 namespace {

@@ -11,8 +11,8 @@
 #include <memory>
 #include <random>
 
-#include "exchange/sampling.h"
-#include "exchange/test_host.h"
+#include "telemetry/sampling.h"
+#include "testing/telemetry/host.h"
 #include "seeds.h"
 
 namespace offpath::exchange {

@@ -9,9 +9,9 @@
 
 #include "tests/sim/seeds.h"
 #include "tests/sim/small_memory_world.h"
-#include "wire/message_kinds.h"
-#include "wire/pool_messages.h"
-#include "wire/sift_messages.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
+#include "wire/messages/sift_messages.h"
 
 namespace offpath::sim {
 namespace {

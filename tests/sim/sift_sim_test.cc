@@ -26,12 +26,12 @@
 #include <map>
 #include <set>
 
-#include "link/fault_link.h"
-#include "pool/placement.h"
-#include "sift/copies.h"
-#include "sift/particles.h"
+#include "testing/link/fault_link.h"
+#include "pool/directory/placement.h"
+#include "sift/kept/copies.h"
+#include "sift/split/particles.h"
 #include "sift/sift.h"
-#include "sift/track_reader.h"
+#include "sift/tracks/track_reader.h"
 #include "seeds.h"
 
 namespace offpath::sift {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "agent/dispatcher.h"
-#include "link/loopback_link.h"
+#include "service/dispatcher.h"
+#include "testing/link/loopback_link.h"
 
 namespace offpath::sim {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/dispatcher.h"
+#include "service/dispatcher.h"
 #include "group/group.h"
-#include "link/loopback_link.h"
+#include "testing/link/loopback_link.h"
 
 namespace offpath::sim {
 

@@ -12,12 +12,12 @@
 
 #include "channel/host_end.h"
 #include "frame/schema.h"
-#include "link/loopback_link.h"
-#include "wire/message_kinds.h"
-#include "wire/pool_messages.h"
+#include "testing/link/loopback_link.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
 #include "wire/region.h"
-#include "wire/replies.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::sim {
 

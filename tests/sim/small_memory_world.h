@@ -7,7 +7,7 @@
 
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"
-#include "wire/stream_messages.h"
+#include "wire/messages/stream_messages.h"
 
 namespace offpath::sim {
 

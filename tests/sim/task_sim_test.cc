@@ -16,13 +16,13 @@
 #include <optional>
 #include <set>
 
-#include "link/fault_link.h"
+#include "testing/link/fault_link.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
-#include "wire/message_kinds.h"
+#include "wire/messages/message_kinds.h"
 #include "wire/region.h"
-#include "wire/replies.h"
-#include "wire/task_messages.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/task_messages.h"
 
 namespace offpath::sim {
 namespace {

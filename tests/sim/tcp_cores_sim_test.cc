@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "seeds.h"
-#include "tcp/test_cores.h"
-#include "wire/flow_steering.h"
+#include "testing/tcp/cores.h"
+#include "wire/areas/flow_steering.h"
 
 namespace offpath::tcp {
 namespace {

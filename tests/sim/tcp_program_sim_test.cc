@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tcp/test_programs.h"
+#include "testing/tcp/programs.h"
 
 namespace offpath::tcp {
 namespace {

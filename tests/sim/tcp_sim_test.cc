@@ -11,8 +11,8 @@
 #include <random>
 #include <set>
 
-#include "tcp/frame_writer.h"
-#include "tcp/test_network.h"
+#include "tcp/segment/frame_writer.h"
+#include "testing/tcp/network.h"
 #include "bad_network.h"
 #include "seeds.h"
 

@@ -13,7 +13,7 @@
 
 #include "bad_network.h"
 #include "seeds.h"
-#include "tcp/test_slow_path.h"
+#include "testing/tcp/slow_path.h"
 
 namespace offpath::sim {
 namespace {

@@ -1,0 +1,146 @@
+#include "md/files/data_file.h"
+
+#include <cmath>
+#include <unordered_map>
+
+#include "md/files/text_lines.h"
+
+namespace md {
+namespace {
+
+constexpr std::int64_t atoms_max = 2'000'000'000;
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : lines_(path) { lines_.next(); }  // the first line is a remark
+
+  DataFile read() {
+    read_header();
+    while (!section_.empty()) {
+      if (section_ == "Masses") {
+        read_masses();
+      } else if (section_ == "Atoms") {
+        read_atoms();
+      } else if (section_ == "Velocities") {
+        read_velocities();
+      } else {
+        lines_.fail("section '" + section_ + "' is not one of Masses, Atoms, Velocities");
+      }
+      next_section();
+    }
+    if (data_.atoms.empty()) lines_.fail("there is no section Atoms");
+    return std::move(data_);
+  }
+
+ private:
+  // The words of the next line that has any, without its remark; none at the end.
+  std::vector<std::string_view> next_words() {
+    while (const auto line = lines_.next()) {
+      auto words = words_of(line->substr(0, line->find('#')));
+      if (!words.empty()) return words;
+    }
+    return {};
+  }
+
+  void next_section() {
+    const auto words = next_words();
+    section_ = words.empty() ? "" : std::string(words[0]);
+  }
+
+  double number(std::string_view word) const {
+    const auto value = number_of(word);
+    if (!value) lines_.fail("'" + std::string(word) + "' is not a finite number");
+    return *value;
+  }
+
+  std::int64_t whole(std::string_view word, const std::string& what, std::int64_t least, std::int64_t most) const {
+    const auto value = whole_number_of(word);
+    if (!value || *value < least || *value > most) {
+      lines_.fail(what + " is '" + std::string(word) + "', not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return *value;
+  }
+
+  void read_header() {
+    for (;;) {
+      const auto words = next_words();
+      if (words.empty()) lines_.fail("the file ends in its header");
+      const std::string last(words.back());
+      if (words.size() == 2 && last == "atoms") {
+        count_ = whole(words[0], "the number of atoms", 1, atoms_max);
+      } else if (words.size() == 3 && words[1] == "atom" && last == "types") {
+        data_.types = static_cast<int>(whole(words[0], "the number of atom types", 1, 100));
+      } else if (words.size() == 4 && (last == "xhi" || last == "yhi" || last == "zhi")) {
+        const auto d = static_cast<std::size_t>(last[0] - 'x');
+        data_.box.low[d] = number(words[0]);
+        data_.box.high[d] = number(words[1]);
+        if (!(data_.box.low[d] < data_.box.high[d])) lines_.fail("the box ends before it begins");
+        axes_ |= 1U << d;
+      } else if (words.size() >= 2 && whole_number_of(words[0]).value_or(1) == 0) {
+        continue;  // "0 bonds" and the like
+      } else if (number_of(words[0])) {
+        lines_.fail("header line ending in '" + last + "' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
+      } else {
+        section_ = words[0];
+        break;
+      }
+    }
+    if (count_ == 0) lines_.fail("the header does not say how many atoms there are");
+    if (axes_ != 7) lines_.fail("the header does not give the box along all of x, y, z");
+  }
+
+  void read_masses() {
+    data_.mass.assign(static_cast<std::size_t>(data_.types), 0);
+    for (int n = 0; n < data_.types; ++n) {
+      const auto words = next_words();
+      if (words.size() < 2) lines_.fail("a type and its mass were expected");
+      const double mass = number(words[1]);
+      if (mass <= 0) lines_.fail("a mass is positive");
+      data_.mass[static_cast<std::size_t>(whole(words[0], "the type", 1, data_.types) - 1)] = mass;
+    }
+  }
+
+  void read_atoms() {
+    data_.atoms.reserve(static_cast<std::size_t>(count_));
+    for (std::int64_t n = 0; n < count_; ++n) {
+      const auto words = next_words();
+      if (words.empty()) lines_.fail("the file ends after " + std::to_string(n) + " of " + std::to_string(count_) + " atoms");
+      if (words.size() != 5 && words.size() != 8) lines_.fail("an atom is 'id type x y z', with three image flags or without");
+      DataAtom atom;
+      atom.id = static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647));
+      atom.type = static_cast<std::uint8_t>(whole(words[1], "the atom's type", 1, data_.types) - 1);
+      for (std::size_t d = 0; d < 3; ++d) {
+        const double length = data_.box.length(static_cast<int>(d)), x = number(words[2 + d]);
+        atom.x[d] = x - std::floor((x - data_.box.low[d]) / length) * length;
+        if (atom.x[d] >= data_.box.high[d] || atom.x[d] < data_.box.low[d]) atom.x[d] = data_.box.low[d];
+      }
+      if (!places_.emplace(atom.id, data_.atoms.size()).second) lines_.fail("atom " + std::to_string(atom.id) + " stands here a second time");
+      data_.atoms.push_back(atom);
+    }
+  }
+
+  void read_velocities() {
+    if (data_.atoms.empty()) lines_.fail("the section Atoms has to come before Velocities");
+    data_.velocities = true;
+    for (std::int64_t n = 0; n < count_; ++n) {
+      const auto words = next_words();
+      if (words.size() < 4) lines_.fail("an atom's id and velocity were expected, for " + std::to_string(count_ - n) + " more atoms");
+      const auto place = places_.find(static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647)));
+      if (place == places_.end()) lines_.fail("atom " + std::string(words[0]) + " has a velocity and no position");
+      for (std::size_t d = 0; d < 3; ++d) data_.atoms[place->second].v[d] = number(words[1 + d]);
+    }
+  }
+
+  TextLines lines_;
+  DataFile data_;
+  std::string section_;
+  std::int64_t count_ = 0;
+  unsigned axes_ = 0;
+  std::unordered_map<std::int32_t, std::size_t> places_;
+};
+
+}  // namespace
+
+DataFile read_data_file(const std::string& path) { return Reader(path).read(); }
+
+}  // namespace md

@@ -1,0 +1,30 @@
+// Snapshots as text: XYZ, and LAMMPS's own dump format.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "md/ranks/domain.h"
+#include "md/files/snapshot.h"
+
+namespace md {
+
+class DumpFile {
+ public:
+  enum class Format { xyz, lammps };
+  // Begins the file anew, or goes on at its end. Throws BadInput where it cannot be written.
+  DumpFile(const std::string& path, Format format, bool append);
+  void write(std::int64_t step, const Box& box, std::span<const Particle> particles);
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  Format format_;
+  std::unique_ptr<std::FILE, Closer> file_;
+};
+
+}  // namespace md

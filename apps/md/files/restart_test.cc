@@ -1,0 +1,106 @@
+#include "md/files/restart.h"
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "md/simulation.h"
+#include "md/files/temporary_file.h"
+
+namespace md {
+namespace {
+
+Settings box() {
+  Settings settings;
+  settings.cells = {6, 6, 6};
+  return settings;
+}
+
+std::vector<double> bits_of(Simulation& simulation) {
+  simulation.complete_step();
+  std::vector<double> all(simulation.atoms().x.begin(), simulation.atoms().x.begin() + 4 * simulation.atoms().own);
+  all.insert(all.end(), simulation.atoms().v.begin(), simulation.atoms().v.end());
+  for (const std::int32_t id : simulation.atoms().id) all.push_back(id);
+  return all;
+}
+
+TEST(Restart, GoesOnToTheSameBitsFromAnyStep) {
+  for (const auto& [trigger, lists, precision] :
+       {std::tuple{Trigger::interval, Lists::pairs, Precision::whole}, {Trigger::displacement, Lists::pairs, Precision::whole},
+        {Trigger::interval, Lists::clusters, Precision::whole}, {Trigger::displacement, Lists::clusters, Precision::mixed}}) {
+    for (const int stop : {20, 33}) {
+      Settings settings = box();
+      settings.lists = lists;
+      settings.precision = precision;
+      settings.trigger = trigger;
+      settings.interval = trigger == Trigger::interval ? 20 : 1;
+      const TemporaryFile file;
+      OneRank ranks;
+      Simulation whole(settings, ranks);
+      whole.start();
+      for (int step = 0; step < 90; ++step) {
+        whole.step();
+        if (whole.steps_done() == stop) whole.save(file.path());
+      }
+      settings.resume_file = file.path();
+      Simulation resumed(settings, ranks);
+      resumed.start();
+      EXPECT_EQ(resumed.steps_done(), stop);
+      while (resumed.steps_done() < 90) resumed.step();
+      EXPECT_EQ(bits_of(whole), bits_of(resumed)) << stop;
+    }
+  }
+}
+
+TEST(Restart, AnotherRunIsRefused) {
+  const TemporaryFile file;
+  OneRank ranks;
+  Simulation run(box(), ranks);
+  run.start();
+  run.save(file.path());
+  Settings settings = box();
+  settings.resume_file = file.path();
+  settings.skin = 0.4;
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with skin 0.300000, this run has 0.400000"), std::string::npos);
+  settings.skin = 0.3;
+  settings.kernels = "scalar";
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with the kernels"), std::string::npos);
+}
+
+TEST(Restart, AnotherKindOfListIsRefused) {
+  OneRank ranks;
+  for (const Lists lists : {Lists::pairs, Lists::clusters}) {
+    const TemporaryFile file;
+    Settings settings = box();
+    settings.lists = lists;
+    Simulation run(settings, ranks);
+    run.start();
+    run.save(file.path());
+    settings.resume_file = file.path();
+    EXPECT_EQ(refusal_of([&] { Simulation(settings, ranks); }), "");
+    settings.lists = lists == Lists::pairs ? Lists::clusters : Lists::pairs;
+    EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with lists of clusters "), std::string::npos);
+  }
+}
+
+TEST(Restart, ADamagedFileIsRefused) {
+  const TemporaryFile file;
+  OneRank ranks;
+  Simulation run(box(), ranks);
+  run.start();
+  run.save(file.path());
+  const std::string good = file.read();
+  ASSERT_GT(good.size(), 864U * 80);
+  for (const std::size_t keep : {std::size_t{0}, std::size_t{5}, std::size_t{20}, good.size() / 2, good.size() - 1}) {
+    file.write(good.substr(0, keep));
+    EXPECT_NE(refusal_of([&] { read_restart(file.path(), 0); }), "") << keep;
+  }
+  std::string bad = good;
+  bad[bad.size() / 2] ^= 1;
+  file.write(bad);
+  EXPECT_NE(refusal_of([&] { read_restart(file.path(), 0); }).find("checksum"), std::string::npos);
+  EXPECT_EQ(refusal_of([&] { read_restart("/nowhere/x", 0); }), "/nowhere/x: cannot be read");
+}
+
+}  // namespace
+}  // namespace md

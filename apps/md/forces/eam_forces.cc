@@ -1,0 +1,104 @@
+#include "md/forces/eam_forces.h"
+
+#include <cmath>
+
+#include "md/kernels/parallel.h"
+
+namespace md {
+namespace {
+
+struct Separation {
+  double dx, dy, dz, squared;
+};
+
+Separation between(const double* x, std::size_t i, std::size_t j) {
+  const double dx = x[values * i] - x[values * j], dy = x[values * i + 1] - x[values * j + 1], dz = x[values * i + 2] - x[values * j + 2];
+  return {dx, dy, dz, dx * dx + dy * dy + dz * dz};
+}
+
+// Calls pair(i, j, separation, mutual) for all pairs of the list within the cut-off.
+template <class Pair>
+void for_pairs(const PairList& list, const double* x, double cut, const Pair& pair) {
+  for (std::size_t i = list.first; i < list.last; ++i) {
+    const std::uint64_t begin = list.begin[i - list.first], end = list.begin[i - list.first + 1];
+    const std::uint64_t mutual_end = begin + static_cast<std::uint64_t>(list.mutual[i - list.first]);
+    for (std::uint64_t k = begin; k < end; ++k) {
+      const auto j = static_cast<std::size_t>(list.neighbours[k]);
+      const Separation apart = between(x, i, j);
+      if (apart.squared < cut * cut) pair(i, j, apart, k < mutual_end);
+    }
+  }
+}
+
+}  // namespace
+
+void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, double* density) {
+  for (std::size_t i = list.first; i < list.last; ++i) density[i] = 0;
+  for_pairs(list, x, tables.cut, [&](std::size_t i, std::size_t j, const Separation& apart, bool mutual) {
+    const double r = std::sqrt(apart.squared);
+    const double from_j = tables.density[type[j]].at(r).value;
+    density[i] += from_j;
+    if (mutual) density[j] += type[i] == type[j] ? from_j : tables.density[type[i]].at(r).value;
+  });
+}
+
+PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, const double* slope,
+                   double* f) {
+  for (std::size_t n = values * list.first; n < values * list.last; ++n) f[n] = 0;
+  PairSums sums;
+  for_pairs(list, x, tables.cut, [&](std::size_t i, std::size_t j, const Separation& apart, bool mutual) {
+    const double r = std::sqrt(apart.squared), inverse = 1 / r;
+    const Spline::Value pair = tables.pair_of(type[i], type[j]).at(r);
+    const double density_slope_j = tables.density[type[j]].at(r).slope;
+    const double density_slope_i = type[i] == type[j] ? density_slope_j : tables.density[type[i]].at(r).slope;
+    const double phi = pair.value * inverse;
+    const double phi_slope = pair.slope * inverse - phi * inverse;
+    const double force = -(slope[i] * density_slope_j + slope[j] * density_slope_i + phi_slope) * inverse;
+    f[values * i] += apart.dx * force;
+    f[values * i + 1] += apart.dy * force;
+    f[values * i + 2] += apart.dz * force;
+    if (mutual) {
+      f[values * j] -= apart.dx * force;
+      f[values * j + 1] -= apart.dy * force;
+      f[values * j + 2] -= apart.dz * force;
+    }
+    const double share = mutual ? 1 : 0.5;
+    sums.energy += share * phi;
+    sums.virial += share * force * apart.squared;
+  });
+  return sums;
+}
+
+PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_sums*/, Atoms& atoms) {
+  const std::size_t blocks = list.blocks.size();
+  const int threads = static_cast<int>(blocks);
+  density_.resize(atoms.own);
+  slope_.resize(atoms.all());
+  std::vector<double> embedded(blocks);
+  in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
+    const auto b = static_cast<std::size_t>(block);
+    const NeighbourBlock& mine = list.blocks[b];
+    eam_densities(tables_, mine.view(), atoms.x.data(), atoms.type.data(), density_.data());
+    for (std::size_t i = mine.first; i < mine.last; ++i) {
+      const Spline& embedding = tables_.embedding[atoms.type[i]];
+      const Spline::Value at = embedding.at(density_[i]);
+      const double beyond = density_[i] - embedding.last();
+      slope_[i] = at.slope;
+      embedded[b] += at.value + (beyond > 0 ? at.slope * beyond : 0);  // F goes on straight beyond its table
+    }
+  });
+  halo.update_values(slope_.data());
+  std::vector<PairSums> parts(blocks);
+  in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
+    const auto b = static_cast<std::size_t>(block);
+    parts[b] = eam_pairs(tables_, list.blocks[b].view(), atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
+  });
+  PairSums sums;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    sums.energy += embedded[b] + parts[b].energy;
+    sums.virial += parts[b].virial;
+  }
+  return sums;
+}
+
+}  // namespace md

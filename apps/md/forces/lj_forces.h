@@ -1,0 +1,27 @@
+#pragma once
+
+#include "md/forces/forces.h"
+
+namespace md {
+
+class LjForces : public Forces {
+ public:
+  LjForces(const LennardJones& potential, double mass, Precision precision, const Kernels& kernels)
+      : potential_(potential), mass_(mass), precision_(precision), kernels_(kernels) {}
+  PairSums compute(const NeighbourList& list, Halo& halo, bool with_sums, Atoms& atoms) override;
+  [[nodiscard]] double mass() const override { return mass_; }
+  [[nodiscard]] double cut() const override { return potential_.cut; }
+  [[nodiscard]] std::size_t types() const override { return 1; }
+
+ private:
+  PairSums of_pairs(const PairList& pairs, bool with_sums, Atoms& atoms) const;
+  PairSums of_clusters(const ClusterLists& lists, bool with_sums, Atoms& atoms) const;
+
+  LennardJones potential_;
+  double mass_;
+  Precision precision_;
+  const Kernels& kernels_;
+  Array<float> single_;  // positions, where the pairs are computed in single precision
+};
+
+}  // namespace md

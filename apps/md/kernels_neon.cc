@@ -1,9 +1,0 @@
-#include "md/kernel_set.h"
-#include "md/pack_neon.h"
-
-namespace md {
-
-extern const Kernels kernels_neon;
-constinit const Kernels kernels_neon = kernel_set<PackNeon, PackNeonFloat>("neon");
-
-}  // namespace md

@@ -1,0 +1,194 @@
+#include "md/offload/agent_coworker.h"
+
+#include <algorithm>
+#include <array>
+#include <offpath/offpath.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "md/offload/offloaded.h"
+
+namespace md {
+namespace {
+
+template <class T>
+std::span<const std::byte> bytes_of(const T* data, std::size_t count) {
+  return std::as_bytes(std::span(data, count));
+}
+
+// Runs `call`; what the agent fails with is a coworker lost.
+template <class Call>
+auto guarded(const Call& call) {
+  try {
+    return call();
+  } catch (const offpath::Error& error) {
+    throw CoworkerLost(error.what());
+  }
+}
+
+class AgentCoworker : public Coworker {
+ public:
+  AgentCoworker(int rank, int ranks, const OffloadShape& shape)
+      : shape_(shape), tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
+
+  void use_bins(const Bins& bins, std::size_t own) override {
+    if (list_task_ && !guarded([&] { return list_task_->wait_pulled(patience_); })) throw too_slow();
+    bins.flatten(own, bins_);
+    ++bins_version_;
+    own_ = own;
+    room_ = 0;
+  }
+
+  void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
+    guarded([&] {
+      turn_ ^= 1;
+      Lists& to = lists_[turn_];
+      if (room_ == 0) room_ = neighbours_room(x, own, cut, half);
+      to.make_room(channel_, own_, room_);
+      const ListArguments arguments{own_, x.size() / values - own, cut, half ? 1U : 0U, single(),
+                                    static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)), 0};
+      list_task_.emplace(tasks_.submit({.function = "md/list",
+                                        .inputs = {{"x", bytes_of(x.data(), x.size())},
+                                                   {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
+                                        .outputs = {{"begin", to.begin->bytes()},
+                                                    {"mutual", to.mutual->bytes()},
+                                                    {"neighbours", to.neighbours->bytes()}},
+                                        .arguments = bytes_of(&arguments, 1)}));
+      pulling_ = &*list_task_;
+    });
+  }
+
+  bool list_done() override {
+    return guarded([&] { return list_task_->wait(offpath::Wait(0)); });
+  }
+
+  PairList take_list() override {
+    wait_for(*list_task_);
+    const Lists& made = lists_[turn_];
+    return {0, own_, made.begin->as<std::uint64_t>().data(), made.mutual->as<std::int32_t>().data(),
+            made.neighbours->as<std::int32_t>().data()};
+  }
+
+  void use_list(std::span<const NeighbourBlock> list) override {
+    guarded([&] {
+      ++list_version_;
+      list_ = list;
+      held_.emplace(tasks_.submit({.function = "md/hold", .inputs = list_inputs()}));
+    });
+  }
+
+  void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
+    guarded([&] {
+      const std::size_t bytes = values * own * sizeof(double);
+      if (!forces_ || forces_->bytes().size() < bytes) forces_.emplace(channel_, bytes + bytes / 16);
+      if (!sums_) sums_.emplace(channel_, sizeof(PairSums));
+      const ForceArguments arguments{own, x.size() / values, potential, static_cast<std::uint32_t>(list_.size()),
+                                     static_cast<std::uint32_t>(shape_.threads), single(), 0};
+      std::vector<offpath::TaskInput> inputs = list_inputs();
+      inputs.push_back({"x", bytes_of(x.data(), x.size())});
+      force_task_.emplace(tasks_.submit({.function = "md/forces",
+                                         .inputs = inputs,
+                                         .outputs = {{"f", forces_->bytes()}, {"sums", sums_->bytes()}},
+                                         .arguments = bytes_of(&arguments, 1)}));
+    });
+  }
+
+  bool forces_done() override {
+    return guarded([&] { return force_task_->wait(offpath::Wait(0)); });
+  }
+
+  const double* take_forces(PairSums& sums) override {
+    wait_for(*force_task_);
+    sums = sums_->as<PairSums>()[0];
+    return forces_->as<double>().data();
+  }
+
+  void wait_pulled() override {
+    if (pulling_ == nullptr) return;
+    if (!guarded([&] { return pulling_->wait_pulled(patience_); })) throw too_slow();
+    pulling_ = nullptr;
+  }
+
+  CoworkerTimes list_times() override { return times_of(*list_task_); }
+  CoworkerTimes force_times() override { return times_of(*force_task_); }
+  void be_patient(double seconds) override { patience_ = offpath::Wait(static_cast<std::int64_t>(1e9 * seconds)); }
+
+ private:
+  struct Lists {
+    std::optional<offpath::Segment> begin, mutual, neighbours;
+    void make_room(const offpath::Channel& channel, std::size_t own, std::size_t count) {
+      const auto room = [&](std::optional<offpath::Segment>& segment, std::size_t bytes) {
+        if (!segment || segment->bytes().size() < bytes) segment.emplace(channel, bytes + bytes / 16);
+      };
+      room(begin, 8 * (own + 1));
+      room(mutual, 4 * own);
+      room(neighbours, 4 * count);
+    }
+  };
+
+  // A third more than a uniform density would have; a list that does not fit fails, and the host makes it.
+  std::size_t neighbours_room(const Array<double>& x, std::size_t own, double cut, bool half) const {
+    const std::size_t all = x.size() / values;
+    std::array<double, 3> low{}, high{};
+    for (std::size_t d = 0; d < 3; ++d) {
+      low[d] = high[d] = x[d];
+      for (std::size_t i = 0; i < all; ++i) {
+        low[d] = std::min(low[d], x[values * i + d]);
+        high[d] = std::max(high[d], x[values * i + d]);
+      }
+    }
+    const double volume = (high[0] - low[0]) * (high[1] - low[1]) * (high[2] - low[2]);
+    const double each = 4.19 * cut * cut * cut * static_cast<double>(all) / volume;
+    return static_cast<std::size_t>((half && list_parts(shape_.blocks, shape_.threads) == 1 ? 0.75 : 1.33) * each * static_cast<double>(own)) + 4096;
+  }
+
+  std::vector<offpath::TaskInput> list_inputs() const {
+    std::vector<offpath::TaskInput> inputs;
+    for (std::size_t b = 0; b < list_.size(); ++b) {
+      const NeighbourBlock& block = list_[b];
+      const std::string number = std::to_string(b);
+      inputs.push_back({"begin" + number, bytes_of(block.begin.data(), block.begin.size()), list_version_});
+      inputs.push_back({"mutual" + number, bytes_of(block.mutual.data(), block.mutual.size()), list_version_});
+      inputs.push_back({"neighbours" + number, bytes_of(block.neighbours.data(), block.neighbours.size()), list_version_});
+    }
+    return inputs;
+  }
+  [[nodiscard]] std::uint32_t single() const { return shape_.precision == Precision::mixed ? 1 : 0; }
+
+  void wait_for(offpath::Task& task) {
+    if (!guarded([&] { return task.wait(patience_); })) throw too_slow();
+  }
+  [[nodiscard]] CoworkerLost too_slow() const {
+    return CoworkerLost("it has not answered within " + std::to_string(1e-9 * static_cast<double>(patience_.count())) + " s");
+  }
+  static CoworkerTimes times_of(const offpath::Task& task) {
+    return guarded([&] {
+      const ofp_task_info info = task.info();
+      return CoworkerTimes{1e-9 * static_cast<double>(info.pulled_ns + info.pushed_ns), 1e-9 * static_cast<double>(info.ran_ns)};
+    });
+  }
+
+  OffloadShape shape_;
+  offpath::Channel channel_;
+  offpath::Tasks tasks_;
+  Array<std::uint32_t> bins_;
+  std::uint64_t bins_version_ = 0, list_version_ = 0;
+  std::size_t own_ = 0, room_ = 0;  // room_: for neighbours, as long as the bins are these
+  std::array<Lists, 2> lists_;
+  std::size_t turn_ = 0;
+  std::span<const NeighbourBlock> list_;
+  std::optional<offpath::Segment> forces_, sums_;
+  std::optional<offpath::Task> list_task_, held_, force_task_;
+  offpath::Task* pulling_ = nullptr;
+  offpath::Wait patience_ = offpath::forever;
+};
+
+}  // namespace
+
+std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks, const OffloadShape& shape) {
+  return std::make_unique<AgentCoworker>(rank, ranks, shape);
+}
+
+}  // namespace md

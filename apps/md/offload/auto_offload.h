@@ -1,0 +1,75 @@
+// `--offload auto`: finds out inside the run which mode serves best.
+//
+//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice that
+//             nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers costs nothing
+//   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
+//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
+//             A trial that is too close to call goes on for longer. Of lists elsewhere the steps that sort atoms are rare: they are left
+//             out of the trial and added as predicted
+//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower than one
+//             that was tried are not
+//   doubting  a mode that got slower than the host alone was, twice in a row, is compared with the host alone as it is now: whoever
+//             is slower then is given up for good
+//
+// With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is none. Time
+// is an argument. All ranks decide alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "md/offload/phase_meter.h"
+
+namespace md {
+
+class AutoOffload {
+ public:
+  AutoOffload(Simulation& simulation, Ranks& ranks);
+
+  // After every step, with the seconds it took.
+  void step_done(double seconds);
+
+  // What was found so far, in words, for the end of the run.
+  [[nodiscard]] std::string verdict() const;
+
+ private:
+  struct Candidate {
+    Offload mode;
+    double predicted;  // seconds a step
+  };
+  void probe();
+  void measure(double seconds);
+  void predict();
+  void choose();
+  void try_next();
+  void judge_trial(double seconds);
+  void settle();
+  void watch_over(double seconds);
+  void doubt(double seconds);
+  [[nodiscard]] bool host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const;
+  [[nodiscard]] double interval_seen() const;
+  [[nodiscard]] bool may_offload_forces() const;
+  [[nodiscard]] Offload next_probe() const;
+  [[nodiscard]] bool on_any_rank(bool here) const;
+
+  Simulation& simulation_;
+  Ranks& ranks_;
+  PhaseMeter meter_;
+  enum class Stage { probing, measuring, trying, settled, doubting } stage_ = Stage::probing;
+  int probes_done_ = 0;
+  bool probe_there_ = false;
+  AgentPhases agent_;
+  double alone_ = 0;  // a step of the host alone
+  std::vector<Candidate> candidates_;  // the best last
+  Offload best_ = Offload::none;       // of those that were tried
+  double best_s_ = 0;
+  std::int64_t steps_ = 0, rebuilds_first_ = 0, steps_warm_ = 0, trial_unit_ = 1;
+  std::int64_t counted_ = 0, rebuilds_before_ = 0;  // steps of the trial that count; all rebuilds up to the step before
+  double sorts_ = 0;                                // seconds a step that lists elsewhere spend on sorting, predicted
+  double slow_s_ = 0;                               // of the mode in doubt
+  double seconds_ = 0;
+  int slow_windows_ = 0;
+  std::string found_;
+};
+
+}  // namespace md

@@ -1,0 +1,119 @@
+// What runs on the agent: lists and forces, by the host's own kernels. docs/md.md tells how to configure it.
+#include <offpath/plugin.h>
+
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "md/neighbours/bins.h"
+#include "md/neighbours/neighbour_list.h"
+#include "md/offload/offloaded.h"
+
+namespace md {
+namespace {
+
+constexpr std::uint32_t parts_max = 4096;
+
+template <class T>
+struct Input {
+  const T* data;
+  std::size_t count;
+};
+
+template <class T>
+Input<T> input(const ofp_context* context, const std::string& name) {
+  for (std::uint64_t k = 0; k < context->input_count; ++k) {
+    const ofp_input* one = context->inputs[k];
+    if (std::string_view(static_cast<const char*>(one->column), one->column_bytes) != name) continue;
+    return {static_cast<const T*>(one->data), one->bytes / sizeof(T)};
+  }
+  throw std::runtime_error("there is no input " + name);
+}
+
+template <class T>
+T arguments(const ofp_context* context) {
+  if (context->arguments_bytes != sizeof(T)) throw std::runtime_error("arguments of another size: program and plug-in differ in version");
+  T value;
+  std::memcpy(&value, context->arguments, sizeof value);
+  return value;
+}
+
+template <class T>
+T* output(ofp_context* context, const char* name, std::size_t count) {
+  void* memory = context->output(context, name, count * sizeof(T), 0);
+  if (memory == nullptr) throw std::runtime_error(std::string("no room for output ") + name);
+  return static_cast<T*>(memory);
+}
+
+template <class T>
+void expect(const Input<T>& in, std::size_t count) {
+  if (in.count < count) throw std::runtime_error("an input is shorter than its arguments say");
+}
+
+void list(ofp_context* context) {
+  const auto wanted = arguments<ListArguments>(context);
+  const auto x = input<double>(context, "x");
+  const auto flat = input<std::uint32_t>(context, "bins");
+  if (wanted.own > INT32_MAX || wanted.ghosts > INT32_MAX) throw std::runtime_error("more atoms than lists can name");
+  expect(x, values * (wanted.own + wanted.ghosts));
+  Bins bins = Bins::from_flat(flat.data, flat.count, wanted.own, wanted.ghosts);
+  bins.refresh_positions(x.data, wanted.own, wanted.ghosts);
+  static NeighbourList made;  // keeps its memory from call to call
+  if (wanted.parts < 1 || wanted.parts > parts_max) throw std::runtime_error("a list in " + std::to_string(wanted.parts) + " parts");
+  build_list(bins, wanted.own, wanted.cut, wanted.half != 0, static_cast<int>(wanted.parts), choose_kernels("auto"), made,
+             wanted.single != 0 ? Precision::mixed : Precision::whole);
+  auto* const begin = output<std::uint64_t>(context, "begin", wanted.own + 1);
+  auto* const mutual = output<std::int32_t>(context, "mutual", wanted.own);
+  join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", joined_neighbours(made)));
+}
+
+void forces(ofp_context* context) {
+  const auto wanted = arguments<ForceArguments>(context);
+  const auto x = input<double>(context, "x");
+  if (wanted.own > wanted.all || wanted.all > INT32_MAX) throw std::runtime_error("more atoms than lists can name");
+  if (wanted.threads < 1 || wanted.threads > parts_max) throw std::runtime_error("forces by " + std::to_string(wanted.threads) + " threads");
+  expect(x, values * wanted.all);
+  std::vector<PairList> blocks;
+  std::size_t atoms = 0;
+  for (std::uint32_t b = 0; b < wanted.blocks; ++b) {
+    const std::string number = std::to_string(b);
+    const auto begin = input<std::uint64_t>(context, "begin" + number);
+    const auto mutual = input<std::int32_t>(context, "mutual" + number), neighbours = input<std::int32_t>(context, "neighbours" + number);
+    if (begin.count != mutual.count + 1 || mutual.count > wanted.own - atoms) throw std::runtime_error("a list of other atoms");
+    blocks.push_back({atoms, atoms + mutual.count, begin.data, mutual.data, neighbours.data});
+    atoms += mutual.count;
+    check_list(blocks.back(), neighbours.count, wanted.all);
+  }
+  if (atoms != wanted.own || blocks.empty()) throw std::runtime_error("lists of fewer atoms than there are");
+  double* f = output<double>(context, "f", values * wanted.own);
+  static ForcesElsewhere computing;  // keeps its memory, too
+  const PairSums sums = computing.compute(wanted, blocks, x.data, f);
+  std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
+}
+
+// Its inputs are pulled, and stay.
+void hold(ofp_context* /*context*/) {}
+
+template <void (*work)(ofp_context*)>
+std::int32_t call(ofp_context* context) {
+  try {
+    work(context);
+    return 0;
+  } catch (const std::exception& error) {
+    context->log(context, OFP_LOG_ERROR, error.what());
+    return 1;
+  }
+}
+
+const ofp_function functions[] = {{"list", call<list>, "Neighbour lists of a snapshot of positions."},
+                                  {"forces", call<forces>, "Lennard-Jones forces with given lists."},
+                                  {"hold", call<hold>, "Keeps its inputs for the next call."}};
+const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "md", 3, functions};
+
+}  // namespace
+}  // namespace md
+
+extern "C" OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void) { return &md::plugin; }

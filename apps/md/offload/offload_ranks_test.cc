@@ -1,0 +1,99 @@
+// Modes with a coworker on several ranks, which here are threads.
+#include <gtest/gtest.h>
+
+#include "md/offload/auto_offload.h"
+#include "md/neighbours/small_box.h"
+#include "md/ranks/thread_ranks.h"
+
+namespace md {
+namespace {
+
+// Does what it is asked for so many times, and is gone then.
+class Mortal : public Coworker {
+ public:
+  explicit Mortal(int answers) : answers_(answers) {}
+  void use_bins(const Bins& bins, std::size_t own) override { living_->use_bins(bins, own); }
+  void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override { living_->begin_list(x, own, cut, half); }
+  bool list_done() override { return living_->list_done(); }
+  PairList take_list() override {
+    answer();
+    return living_->take_list();
+  }
+  void use_list(std::span<const NeighbourBlock> list) override { living_->use_list(list); }
+  void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
+    living_->begin_forces(potential, x, own);
+  }
+  bool forces_done() override { return living_->forces_done(); }
+  const double* take_forces(PairSums& sums) override {
+    answer();
+    return living_->take_forces(sums);
+  }
+  void wait_pulled() override {}
+  CoworkerTimes list_times() override { return {}; }
+  CoworkerTimes force_times() override { return {}; }
+  void be_patient(double /*seconds*/) override {}
+
+ private:
+  void answer() {
+    if (answers_-- <= 0) throw CoworkerLost("it has died");
+  }
+  int answers_;
+  std::unique_ptr<Coworker> living_ = make_local_coworker();
+};
+
+class OffloadRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, OffloadRanks, testing::Values(2, 4, 8));
+
+TEST_P(OffloadRanks, ForcesReachTheRankThatHasTheAtom) {
+  const Thermo expected = after(300, small_box(Offload::force, 5));
+  ThreadRanks::run(GetParam(), [&](Ranks& ranks) {
+    Simulation simulation(small_box(Offload::force, 5), ranks, make_local_coworker());
+    simulation.start();
+    for (int step = 0; step < 300; ++step) simulation.step();
+    expect_near(simulation.thermo(), expected);
+    EXPECT_EQ(simulation.forces_by_coworker(), 60);
+  });
+}
+
+// A skin that nothing leaves within an interval: who computes forces when makes no difference.
+TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
+  for (const Offload mode : {Offload::force, Offload::list}) {
+    const Settings settings = small_box(mode);
+    const Thermo expected = after(200, small_box(Offload::none));
+    ThreadRanks::run(GetParam(), [&](Ranks& ranks) {
+      const int last = ranks.count() - 1;
+      Simulation simulation(settings, ranks, ranks.rank() == last ? std::make_unique<Mortal>(7) : make_local_coworker());
+      simulation.start();
+      for (int step = 0; step < 200; ++step) simulation.step();
+      expect_near(simulation.thermo(), expected);
+      EXPECT_FALSE(simulation.has_coworker());
+      EXPECT_EQ(simulation.mode(), Offload::none);
+      EXPECT_EQ(simulation.coworker_lost(), ranks.rank() == last ? "it has died" : "another rank has lost its own");
+      // Lists that others had got in that step already served it.
+      const std::int64_t done = simulation.forces_by_coworker() + simulation.lists_by_coworker();
+      EXPECT_GE(done, 7);
+      EXPECT_LE(done, mode == Offload::force || ranks.rank() == last ? 7 : 8);
+    });
+  }
+}
+
+TEST(AutoOffloadRanks, AllChooseAlike) {
+  ThreadRanks::run(2, [](Ranks& ranks) {
+    Simulation simulation(small_box(Offload::automatic, 5), ranks, make_local_coworker());
+    simulation.start();
+    AutoOffload automatic(simulation, ranks);
+    for (int step = 0; step < 1500; ++step) {
+      const double share = simulation.mode() == Offload::none ? 1 : simulation.mode() == Offload::force ? 0.3 : 0.5;
+      simulation.step();
+      // One rank finds that the agent helps little.
+      automatic.step_done(ranks.rank() == 0 ? 1e-6 * share : 1e-6);
+    }
+    EXPECT_NE(automatic.verdict().find("force"), std::string::npos) << automatic.verdict();
+    double mode = static_cast<double>(simulation.mode());
+    ranks.maximum({&mode, 1});
+    EXPECT_EQ(static_cast<double>(simulation.mode()), mode);
+  });
+}
+
+}  // namespace
+}  // namespace md

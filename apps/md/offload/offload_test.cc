@@ -1,0 +1,273 @@
+// Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto chooses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "md/offload/auto_offload.h"
+#include "md/neighbours/small_box.h"
+#include "md/files/temporary_file.h"
+#include "md/test_metal.h"
+
+namespace md {
+namespace {
+
+Thermo exact_after(int steps) { return after(steps, small_box(Offload::none)); }
+
+TEST(Offload, ListsMadeElsewhereMissNothing) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::list), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_GT(simulation.lists_by_coworker(), 40);
+  EXPECT_LT(simulation.rebuilds(), 40);
+}
+
+TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::force), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_EQ(simulation.forces_by_coworker(), 400);
+}
+
+// Host and coworker with so many threads, and each precision: what is computed elsewhere is what the host computes itself.
+struct Shape {
+  int threads, agent_threads;
+  Precision precision;
+};
+
+class OffloadShapes : public testing::TestWithParam<Shape> {
+ protected:
+  static Settings settings(Offload mode) {
+    Settings settings = small_box(mode);
+    settings.threads = GetParam().threads;
+    settings.agent_threads = GetParam().agent_threads;
+    settings.precision = GetParam().precision;
+    return settings;
+  }
+  // Pairs in single precision, summed up in another order, come to other digits.
+  static double apart() { return GetParam().precision == Precision::mixed ? 3e-4 : 1e-8; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, OffloadShapes,
+                         testing::Values(Shape{1, 3, Precision::whole}, Shape{3, 2, Precision::whole}, Shape{1, 1, Precision::mixed},
+                                         Shape{2, 4, Precision::mixed}));
+
+TEST_P(OffloadShapes, ListsAreThoseOfTheHost) {
+  const Settings with = settings(Offload::list);
+  OneRank ranks;
+  Simulation simulation(with, ranks, make_local_coworker(Simulation::shape_of(with)));
+  simulation.start();
+  for (int step = 0; step < 60; ++step) simulation.step();
+  EXPECT_GT(simulation.lists_by_coworker(), 6);
+  EXPECT_EQ(simulation.list().blocks.size(), static_cast<std::size_t>(with.threads));
+  const Thermo found = simulation.thermo(), expected = after(60, settings(Offload::none));
+  EXPECT_NEAR(found.temperature, expected.temperature, apart());
+  EXPECT_NEAR(found.energy, expected.energy, apart());
+}
+
+TEST_P(OffloadShapes, ForcesAreThoseOfTheHost) {
+  const Settings with = settings(Offload::force);
+  OneRank ranks;
+  Simulation simulation(with, ranks, make_local_coworker(Simulation::shape_of(with)));
+  simulation.start();
+  for (int step = 0; step < 60; ++step) simulation.step();
+  EXPECT_EQ(simulation.forces_by_coworker(), 60);
+  const Thermo found = simulation.thermo(), expected = after(60, settings(Offload::none));
+  EXPECT_NEAR(found.temperature, expected.temperature, apart());
+  EXPECT_NEAR(found.energy, expected.energy, apart());
+}
+
+// Of one list: forces elsewhere are the same bits as the host's, and those of several threads differ by the order of sums.
+TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::none, 5), ranks);
+  simulation.start();
+  for (int step = 0; step < 50; ++step) simulation.step();
+  const Atoms& atoms = simulation.atoms();
+  const PairList list = simulation.list().blocks[0].view();
+  const Kernels& kernels = choose_kernels("auto");
+  Array<float> single;
+  single.resize(values * atoms.all());
+  for (std::size_t n = 0; n < single.size(); ++n) single[n] = static_cast<float>(atoms.x[n]);
+  Array<double> expected, found;
+  expected.resize(values * atoms.own);
+  found.resize(values * atoms.own);
+  for (const std::uint32_t mixed : {0U, 1U}) {
+    if (mixed == 0) kernels.lj_with_sums({}, list, atoms.x.data(), expected.data());
+    else kernels.lj_mixed_with_sums({}, list, single.data(), expected.data());
+    for (const std::uint32_t threads : {1U, 3U}) {
+      ForcesElsewhere().compute({atoms.own, atoms.all(), {}, 1, threads, mixed, 0}, {&list, 1}, atoms.x.data(), found.data());
+      const double apart = threads == 1 ? 0 : 1e-10;
+      for (std::size_t n = 0; n < found.size(); ++n) ASSERT_NEAR(found[n], expected[n], apart) << mixed << threads << n;
+    }
+  }
+}
+
+class OffloadedMetal : public testing::Test {
+ protected:
+  [[nodiscard]] Settings settings(Offload mode) const {
+    Settings settings = small_box(mode);
+    settings.cells = {5, 5, 5};
+    settings.potential = Potential::eam;
+    settings.units = metal_units;
+    settings.potential_file = table_.path();
+    settings.density = 4 / (3.6 * 3.6 * 3.6);
+    settings.temperature = 900;
+    settings.skin = 0.5;
+    return settings;
+  }
+  TemporaryFile table_{funcfl()};
+};
+
+TEST_F(OffloadedMetal, ListsDoNotDependOnThePotential) {
+  OneRank ranks;
+  Simulation simulation(settings(Offload::list), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 200; ++step) simulation.step();
+  EXPECT_GT(simulation.lists_by_coworker(), 5);
+  const Thermo found = simulation.thermo(), expected = after(200, settings(Offload::none));
+  EXPECT_NEAR(found.temperature / expected.temperature, 1, 1e-8);
+  EXPECT_NEAR(found.energy, expected.energy, 1e-8);
+}
+
+TEST_F(OffloadedMetal, ForcesElsewhereAreRefusedWithTheWayOut) {
+  OneRank ranks;
+  const std::string refusal = refusal_of([&] { Simulation(settings(Offload::force), ranks, make_local_coworker()); });
+  EXPECT_NE(refusal.find("take --offload list"), std::string::npos) << refusal;
+}
+
+TEST_F(OffloadedMetal, AutoTriesListsAlone) {
+  OneRank ranks;
+  Simulation simulation(settings(Offload::automatic), ranks, make_local_coworker());
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  for (int step = 0; step < 200; ++step) {
+    simulation.step();
+    automatic.step_done(1e-9);
+  }
+  EXPECT_NE(automatic.verdict().find("list"), std::string::npos) << automatic.verdict();
+  EXPECT_EQ(automatic.verdict().find("force"), std::string::npos) << automatic.verdict();
+}
+
+TEST(Offload, ModesChangeInTheMiddleOfARun) {
+  OneRank ranks;
+  Settings settings = small_box(Offload::automatic);
+  settings.trigger = Trigger::displacement;
+  Simulation simulation(settings, ranks, make_local_coworker());
+  simulation.start();
+  for (const Offload mode : {Offload::none, Offload::list, Offload::none, Offload::force, Offload::list}) {
+    simulation.switch_to(mode);
+    for (int step = 0; step < 60; ++step) simulation.step();
+    EXPECT_EQ(simulation.mode(), mode);
+  }
+  expect_near(simulation.thermo(), exact_after(300));
+}
+
+TEST(Offload, ProbesLeaveNoTrace) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::automatic), ranks, make_local_coworker());
+  simulation.start();
+  for (int step = 0; step < 100; ++step) {
+    simulation.begin_probe(step % 2 == 0 ? Offload::force : Offload::list);
+    simulation.step();
+    CoworkerTimes times;
+    EXPECT_TRUE(simulation.probe_over(times));
+  }
+  expect_near(simulation.thermo(), exact_after(100));
+}
+
+// Steps take what `seconds_in` says of each mode.
+template <class Seconds>
+Offload chosen(Simulation& simulation, AutoOffload& automatic, int steps, Seconds seconds_in) {
+  for (int step = 0; step < steps; ++step) {
+    const Offload mode = simulation.mode();
+    simulation.step();
+    automatic.step_done(seconds_in(mode));
+  }
+  return simulation.mode();
+}
+
+class AutoOffloadTest : public testing::Test {
+ protected:
+  AutoOffloadTest() : simulation_(small_box(Offload::automatic), ranks_, make_local_coworker()) {
+    simulation_.start();
+    automatic_.emplace(simulation_, ranks_);
+  }
+  OneRank ranks_;
+  Simulation simulation_;
+  std::optional<AutoOffload> automatic_;
+};
+
+TEST_F(AutoOffloadTest, KeepsWhatIsFasterAsTried) {
+  EXPECT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
+}
+
+// In one of the two runs the first that is tried is the slower one, though faster than the host alone.
+TEST(AutoOffload, KeepsTheFasterOfTwoThatAreFaster) {
+  int compared = 0;
+  for (const Offload faster : {Offload::force, Offload::list}) {
+    OneRank ranks;
+    Simulation simulation(small_box(Offload::automatic), ranks, make_local_coworker());
+    simulation.start();
+    AutoOffload automatic(simulation, ranks);
+    const Offload kept = chosen(simulation, automatic, 1500, [&](Offload mode) {
+      double alone_ms = 0;
+      if (std::sscanf(automatic.verdict().c_str(), "%*s (ms a step: alone %lf", &alone_ms) != 1) return 1e-3;
+      return 1e-3 * alone_ms * (mode == Offload::none ? 1 : mode == faster ? 0.90 : 0.95);
+    });
+    const std::string verdict = automatic.verdict();
+    const std::size_t first = verdict.find(" tried");
+    if (verdict.find(" tried", first + 1) == std::string::npos) continue;  // one of the two was not predicted to be worth it
+    ++compared;
+    EXPECT_EQ(kept, faster) << verdict;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
+  EXPECT_EQ(chosen(simulation_, *automatic_, 300, [](Offload mode) { return mode == Offload::none ? 1e-3 : 10.0; }), Offload::none);
+  EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
+}
+
+TEST_F(AutoOffloadTest, GivesUpWhatGetsSlowerLater) {
+  ASSERT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
+  const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 1.0 : 10.0; };
+  EXPECT_EQ(chosen(simulation_, *automatic_, 200, seconds_in), Offload::none);
+  EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
+}
+
+TEST_F(AutoOffloadTest, KeepsWhatGetsSlowerWhereTheHostAloneDoesAsWell) {
+  const Offload kept = chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; });
+  ASSERT_NE(kept, Offload::none);
+  const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 15.0 : 10.0; };
+  EXPECT_EQ(chosen(simulation_, *automatic_, 400, seconds_in), kept);
+  EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
+}
+
+// Steps of lists elsewhere take little, but for the rare ones that sort: those count as well.
+TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
+  chosen(simulation_, *automatic_, 1500, [](Offload mode) { return mode == Offload::list ? 1e-9 : 1.0; });
+  double tried_ms = 0;
+  const std::string verdict = automatic_->verdict();
+  const std::size_t at = verdict.rfind(", list ");
+  if (at == std::string::npos || verdict.find("tried", at) == std::string::npos) GTEST_SKIP() << "was not predicted to be worth it: " << verdict;
+  ASSERT_EQ(std::sscanf(verdict.c_str() + at, ", list %lf", &tried_ms), 1) << verdict;
+  EXPECT_GT(tried_ms, 1e-5) << verdict;
+}
+
+TEST(AutoOffload, IsNoneWithoutAnAgent) {
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::automatic), ranks);
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  EXPECT_EQ(chosen(simulation, automatic, 50, [](Offload) { return 1e-3; }), Offload::none);
+  EXPECT_EQ(automatic.verdict(), "none (there is no agent)");
+}
+
+}  // namespace
+}  // namespace md

@@ -1,0 +1,32 @@
+// Watches the steps of a simulation whose host is alone, and tells the phases apart.
+#pragma once
+
+#include <vector>
+
+#include "md/offload/phase_model.h"
+#include "md/simulation.h"
+
+namespace md {
+
+class PhaseMeter {
+ public:
+  explicit PhaseMeter(const Simulation& simulation) : simulation_(&simulation) { begin(); }
+
+  void begin();
+  // One step was done since `begin` or the step before.
+  void note_step();
+  [[nodiscard]] std::size_t plain_steps() const { return communicate_.size(); }
+  [[nodiscard]] std::size_t rebuilds() const { return rebuild_.size(); }
+  // Medians. What no step has shown is 0.
+  [[nodiscard]] HostPhases phases() const;
+
+ private:
+  const Simulation* simulation_;
+  PhaseTimes before_;
+  std::int64_t rebuilds_before_ = 0;
+  std::vector<double> force_, integrate_, communicate_, rebuild_;
+};
+
+double median_of(std::vector<double> numbers);
+
+}  // namespace md

@@ -1,0 +1,95 @@
+#include "md/ranks/halo.h"
+
+#include <cmath>
+
+namespace md {
+namespace {
+
+struct Arrival {
+  std::array<double, 3> x;
+  std::uint8_t type;
+};
+
+}  // namespace
+
+void Halo::make(Atoms& atoms) {
+  atoms.resize_ghosts(0);
+  swaps_.clear();
+  for (int axis = 0; axis < 3; ++axis) {
+    const double width = domain_.whole.length(axis) / domain_.grid[axis];
+    const int reach = static_cast<int>(std::ceil(cut_ / width));
+    // What may be sent on in the next pass: at first everything, then what the last pass brought from either side.
+    std::size_t to_left = 0, to_left_end = atoms.all(), to_right = 0, to_right_end = atoms.all();
+    for (int pass = 0; pass < reach; ++pass) {
+      const std::size_t before = atoms.all();
+      add_swap(axis, -1, to_left, to_left_end, atoms);
+      const std::size_t between = atoms.all();
+      add_swap(axis, +1, to_right, to_right_end, atoms);
+      to_left = before;
+      to_left_end = between;
+      to_right = between;
+      to_right_end = atoms.all();
+    }
+  }
+}
+
+void Halo::add_swap(int axis, int side, std::size_t first, std::size_t last, Atoms& atoms) {
+  Swap swap;
+  swap.axis = axis;
+  swap.to = domain_.neighbour(axis, side);
+  swap.from = domain_.neighbour(axis, -side);
+  swap.shift = domain_.shift(axis, side);
+  const auto d = static_cast<std::size_t>(axis);
+  std::vector<Arrival> leaving;
+  for (std::size_t i = first; i < last; ++i) {
+    const double x = atoms.x[values * i + d];
+    if (side < 0 ? x > domain_.own.low[d] + cut_ : x < domain_.own.high[d] - cut_) continue;
+    swap.sent.push_back(static_cast<std::int32_t>(i));
+    Arrival one{{atoms.x[values * i], atoms.x[values * i + 1], atoms.x[values * i + 2]}, atoms.type[i]};
+    one.x[d] += swap.shift;
+    leaving.push_back(one);
+  }
+  const std::vector<std::byte> in = ranks_.exchange_any(swap.to, std::as_bytes(std::span(leaving)), swap.from);
+  swap.received = in.size() / sizeof(Arrival);
+  swap.received_first = atoms.all();
+  atoms.resize_ghosts(atoms.ghosts + swap.received);
+  for (std::size_t k = 0; k < swap.received; ++k) {
+    Arrival one;
+    std::memcpy(&one, in.data() + k * sizeof one, sizeof one);
+    double* x = atoms.x.data() + values * (swap.received_first + k);
+    for (std::size_t e = 0; e < 3; ++e) x[e] = one.x[e];
+    x[3] = 0;
+    atoms.type[swap.received_first + k] = one.type;
+  }
+  swaps_.push_back(std::move(swap));
+}
+
+void Halo::update_positions(Atoms& atoms) {
+  for (const Swap& swap : swaps_) {
+    double* ghosts = atoms.x.data() + values * swap.received_first;
+    const bool alone = swap.to == ranks_.rank();
+    if (!alone) out_.resize(values * swap.sent.size());
+    double* out = alone ? ghosts : out_.data();
+    std::array<double, values> shift{};
+    shift[static_cast<std::size_t>(swap.axis)] = swap.shift;
+    const double* x = atoms.x.data();
+    for (std::size_t k = 0; k < swap.sent.size(); ++k) {
+      const double* source = x + values * static_cast<std::size_t>(swap.sent[k]);
+      for (std::size_t d = 0; d < values; ++d) out[values * k + d] = source[d] + shift[d];
+    }
+    if (alone) continue;
+    ranks_.exchange(swap.to, std::as_bytes(std::span(out_.data(), out_.size())), swap.from,
+                    std::as_writable_bytes(std::span(ghosts, values * swap.received)));
+  }
+}
+
+void Halo::update_values(double* number) {
+  for (const Swap& swap : swaps_) {
+    out_.resize(swap.sent.size());
+    for (std::size_t k = 0; k < swap.sent.size(); ++k) out_[k] = number[swap.sent[k]];
+    ranks_.exchange(swap.to, std::as_bytes(std::span(out_.data(), out_.size())), swap.from,
+                    std::as_writable_bytes(std::span(number + swap.received_first, swap.received)));
+  }
+}
+
+}  // namespace md

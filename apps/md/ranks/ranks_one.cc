@@ -1,0 +1,8 @@
+// Built instead of ranks_mpi.cc where there is no MPI.
+#include "md/ranks/ranks.h"
+
+namespace md {
+
+std::unique_ptr<Ranks> all_ranks(int* /*argc*/, char*** /*argv*/) { return std::make_unique<OneRank>(); }
+
+}  // namespace md

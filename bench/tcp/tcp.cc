@@ -1,0 +1,288 @@
+// TCP on the agent beside the kernel's: one unmodified server (tcp_server.c) over `offpath sockets`, the same in the kernel of the same
+// network namespace, and this client in the kernel of another. It runs in the client's namespace.
+//
+//   tcp.echo_us_p50_vs_kernel                    64 bytes and their echo on one connection, one after the other
+//   tcp.host_cpu_per_request_vs_kernel           CPU time of the server's process for an echo of 64 bytes, 32 connections kept busy
+//   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; and CPU time of the server's process
+//   tcp.connections                              opened, asked 64 bytes, closed by the server, 16 at a time
+//   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of program and agent
+//   tcp.post_ns                                  a send of 64 bytes, in the server
+//   tcp.idle_flows                               CPU of program and agent with connections on which nothing happens
+//   tcp.flow_bytes                               of the agent's fast path
+//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that is
+//
+//   tcp.slow_path_…                             who does the slow path (tcp_slow_path.h); only when it is asked for
+//
+//   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
+//   --agent-pid PID
+//   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
+//                          goodput, sharing: with --over NAME
+//                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
+//                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and --kernel, which
+//                          is then the same on the agent --other-agent-pid that does its own
+#include <sched.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "machine.h"
+#include "report.h"
+#include "tcp/stack/flow.h"
+#include "tcp/stack/timer_wheel.h"
+#include "tcp_breakdown.h"
+#include "tcp_client.h"
+#include "tcp_goodput.h"
+#include "tcp_slow_path.h"
+
+namespace offpath::bench {
+namespace {
+
+constexpr std::size_t message_bytes = BusyConnections::message_bytes;
+constexpr std::size_t busy_connections = 32;
+constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agent sleeps, when its turn is over
+
+struct Sides {
+  TcpServer offloaded, kernel;
+  pid_t agent;
+};
+
+Result<Sides> sides_of(const Options& options) {
+  Sides sides;
+  OFP_ASSIGN(sides.offloaded, TcpServer::parse(options.other("--offloaded")));
+  OFP_ASSIGN(sides.kernel, TcpServer::parse(options.other("--kernel")));
+  sides.agent = std::atoi(std::string(options.other("--agent-pid")).c_str());
+  return sides;
+}
+
+// Costs of several kinds from the same turns.
+class Costs {
+ public:
+  void add(bool subject, double cost) { (subject ? subject_ : peer_).push_back(cost); }
+  [[nodiscard]] Comparison compared(const PairPlan& plan) const {
+    return compare(std::span(subject_).subspan(plan.warmups), std::span(peer_).subspan(plan.warmups));
+  }
+
+ private:
+  std::vector<double> subject_, peer_;
+};
+
+Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit, std::optional<Target> target) {
+  return {.claim = std::move(name), .value = compared.subject * scale, .unit = std::move(unit), .peer = "kernel",
+          .peer_value = compared.peer * scale, .ratio = compared.ratio, .interval = compared.interval, .pairs = compared.pairs, .target = target};
+}
+
+// As claim_of, where more is better and the costs were inverses of what is shown.
+Claim rate_of(std::string name, const Comparison& compared, double scale, std::string unit, std::optional<Target> target) {
+  Claim claim = claim_of(std::move(name), compared, 1, std::move(unit), target);
+  claim.value = scale / compared.subject;
+  claim.peer_value = scale / compared.peer;
+  return claim;
+}
+
+// Where the client runs: on the agent's core, so that on both sides the server has one to itself, or where the scheduler puts it.
+enum class Client { beside_the_agent, anywhere };
+
+Status place(Client client, const Options& options) {
+  if (client == Client::beside_the_agent) return pin_to_core(options.agent_core);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(options.host_core, &cores);
+  CPU_SET(options.agent_core, &cores);
+  if (::sched_setaffinity(0, sizeof cores, &cores) != 0) return fail_errno(errno, "sched_setaffinity");
+  return {};
+}
+
+std::string_view text_of(Client client) { return client == Client::anywhere ? "client on any core" : "client on the agent's core"; }
+
+Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
+  OFP_TRY(place(client, options));
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::echo));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::echo));
+  const std::size_t times = options.quick ? 50 : 2000;
+  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return round_trips(offloaded.get(), message_bytes, times); }, [&]() -> Result<double> {
+               sleep_ns(settle_ns);
+               return round_trips(kernel.get(), message_bytes, times);
+             }));
+  report.add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(0.5)));
+  return {};
+}
+
+Status measure_busy(const Sides& sides, const Options& options, Client client, Report& report) {
+  OFP_TRY(place(client, options));
+  OFP_ASSIGN(BusyConnections offloaded, BusyConnections::open(sides.offloaded, busy_connections));
+  OFP_ASSIGN(BusyConnections kernel, BusyConnections::open(sides.kernel, busy_connections));
+  const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
+  Costs time;
+  const auto turn = [&](BusyConnections& connections, const TcpServer& server) -> Result<double> {
+    const bool subject = &connections == &offloaded;
+    if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+    const TimeNs began = monotonic_ns();
+    OFP_ASSIGN(const std::uint64_t echoes, connections.run(duration));
+    time.add(subject, double(monotonic_ns() - began) / double(echoes));
+    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
+    return double(after - before) / double(echoes);
+  };
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(offloaded, sides.offloaded); }, [&] { return turn(kernel, sides.kernel); }));
+  report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(2.86)));
+  report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()), 1e6, "k/s", {}));
+  return {};
+}
+
+Status measure_stream(const Sides& sides, const Options& options, bool in, Report& report) {
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::stream));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::stream));
+  const std::uint64_t bytes = options.quick ? 1 << 20 : 64 << 20;
+  Costs cpu;
+  const auto turn = [&](bool subject) -> Result<double> {
+    const TcpServer& server = subject ? sides.offloaded : sides.kernel;
+    if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+    OFP_ASSIGN(const double ns, stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes));
+    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
+    cpu.add(subject, double(after - before) / double(bytes));
+    return ns / double(bytes);
+  };
+  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  const std::string way = in ? "to the server" : "from the server";
+  report.add(rate_of("tcp.stream_gbps_vs_kernel (" + way + ")", compared, 8, "Gb/s", ratio_at_least(0.5)));
+  report.add(claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", cpu.compared(options.pairs()), 1e3, "ps/B", ratio_at_least(3.33)));
+  return {};
+}
+
+Status measure_connections(const Sides& sides, const Options& options, Report& report) {
+  const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
+  const auto turn = [&](const TcpServer& server) -> Result<double> {
+    if (&server == &sides.kernel) sleep_ns(settle_ns);
+    const TimeNs began = monotonic_ns();
+    OFP_ASSIGN(const std::uint64_t ended, short_connections(server, 16, duration));
+    return double(monotonic_ns() - began) / double(ended);
+  };
+  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(sides.offloaded); }, [&] { return turn(sides.kernel); }));
+  report.add(rate_of("tcp.connections", compared, 1e9, "/s", ratio_at_least(0.5)));
+  return {};
+}
+
+// Both servers are asked in turn, so that each is asked once in two such times.
+Status measure_sparse(const Sides& sides, const Options& options, Report& report) {
+  constexpr std::size_t bytes = 100;
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::timed));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::timed));
+  const TimeNs between = options.quick ? 5 * millisecond_ns : 50 * millisecond_ns;
+  const std::size_t times = options.quick ? 5 : 100;
+  std::vector<double> echo[2], read[2];
+  OFP_ASSIGN(const std::int64_t program_before, sides.offloaded.cpu_ns());
+  OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
+  const TimeNs began = monotonic_ns();
+  for (std::size_t i = 0; i < times; ++i) {
+    for (const bool subject : {true, false}) {
+      sleep_ns(between);
+      std::array<char, bytes> message{};
+      const int fd = subject ? offloaded.get() : kernel.get();
+      const std::uint64_t sent = ticks();
+      OFP_TRY(send_all(fd, message.data(), bytes));
+      OFP_TRY(receive_all(fd, message.data(), bytes));
+      echo[subject].push_back(double(ticks() - sent) * ns_per_tick());
+      std::uint64_t read_ns = 0;
+      std::memcpy(&read_ns, message.data(), sizeof read_ns);
+      read[subject].push_back(double(read_ns));
+    }
+  }
+  const double elapsed = double(monotonic_ns() - began);
+  OFP_ASSIGN(const std::int64_t program_after, sides.offloaded.cpu_ns());
+  OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
+  report.add(claim_of("tcp.echo_sparse (100 B, every 100 ms)", compare(echo[1], echo[0]), 1e-3, "us", ratio_at_least(0.33)));
+  report.add(claim_of("tcp.echo_sparse (read() after arrival)", compare(read[1], read[0]), 1, "ns", ratio_at_least(0.33)));
+  report.add(Claim{.claim = "tcp.echo_sparse (CPU of program and agent)",
+                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100, .unit = "%", .target = value_at_most(1, "%")});
+  return {};
+}
+
+Status measure_posts(const Sides& sides, const Options& options, Report& report) {
+  constexpr std::uint64_t posts = 200;
+  Costs costs;
+  std::array<char, message_bytes> message{};
+  const auto turn = [&](int fd) -> Result<double> {
+    std::vector<double> ns;
+    OFP_TRY(send_all(fd, &posts, sizeof posts));
+    for (std::uint64_t i = 0; i < posts; ++i) {
+      OFP_TRY(receive_all(fd, message.data(), message.size()));
+      std::uint64_t spent = 0;
+      std::memcpy(&spent, message.data(), sizeof spent);
+      if (i > 0) ns.push_back(double(spent));
+    }
+    sleep_ns(settle_ns);
+    return median(ns);
+  };
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::posts));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::posts));
+  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
+  report.add(claim_of("tcp.post_ns (a send of 64 B)", compared, 1, "ns", value_at_most(300, "ns")));
+  return {};
+}
+
+Status measure_idle(const Sides& sides, const Options& options, Report& report) {
+  const std::size_t count = options.quick ? 16 : 4096;
+  std::vector<Fd> connections;
+  OFP_ASSIGN(const std::uint64_t resident_before, process_resident_bytes(sides.agent));
+  for (std::size_t i = 0; i < count; ++i) {
+    OFP_ASSIGN(Fd fd, sides.offloaded.connect(TcpServer::echo));
+    connections.push_back(std::move(fd));
+  }
+  OFP_TRY(round_trips(connections.back().get(), message_bytes, 1));
+  OFP_ASSIGN(const std::uint64_t resident_after, process_resident_bytes(sides.agent));
+  sleep_ns(100 * millisecond_ns);
+  OFP_ASSIGN(const std::int64_t program_before, sides.offloaded.cpu_ns());
+  OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
+  const TimeNs began = monotonic_ns();
+  sleep_ns(options.quick ? 100 * millisecond_ns : 3 * second_ns);
+  OFP_ASSIGN(const std::int64_t program_after, sides.offloaded.cpu_ns());
+  OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
+  const double elapsed = double(monotonic_ns() - began);
+  report.add(Claim{.claim = fmt::format("tcp.idle_flows (CPU of program and agent, {} connections)", count),
+                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100, .unit = "%",
+                   .target = value_at_most(0.1, "%")});
+  report.add(Claim{.claim = "tcp.flow_bytes (fast path)", .value = double(sizeof(tcp::Flow) + tcp::TimerWheel::bytes_per_timer), .unit = "B", .target = value_at_most(256, "B")});
+  report.add(Claim{.claim = "tcp.flow_bytes (the agent's resident memory, each of them)",
+                   .value = (double(resident_after) - double(resident_before)) / double(count), .unit = "B"});
+  return {};
+}
+
+Status run(const Options& options, Report& report) {
+  OFP_ASSIGN(const Sides sides, sides_of(options));
+  const std::string_view part = options.other("--part");
+  const auto wanted = [part](std::string_view name) { return part.empty() || part == name; };
+  for (const Client client : {Client::beside_the_agent, Client::anywhere}) {
+    if (wanted("echo")) OFP_TRY(measure_echo(sides, options, client, report));
+    if (wanted("busy")) OFP_TRY(measure_busy(sides, options, client, report));
+  }
+  if (wanted("stream")) {
+    for (const bool in : {true, false}) OFP_TRY(measure_stream(sides, options, in, report));
+  }
+  if (wanted("connections")) OFP_TRY(measure_connections(sides, options, report));
+  if (wanted("sparse")) OFP_TRY(measure_sparse(sides, options, report));
+  if (wanted("posts")) OFP_TRY(measure_posts(sides, options, report));
+  if (wanted("idle")) OFP_TRY(measure_idle(sides, options, report));
+  if (part == "breakdown") {
+    OFP_TRY(place(Client::anywhere, options));
+    OFP_TRY(measure_breakdown(sides.offloaded, std::string(options.other("--trace-file")), options, report));
+  }
+  if (part == "slow-path") {
+    const auto pid = [&](std::string_view option) { return static_cast<pid_t>(std::atoi(std::string(options.other(option)).c_str())); };
+    OFP_TRY(place(Client::anywhere, options));
+    OFP_TRY(measure_slow_path({sides.offloaded, sides.agent, pid("--slow-path-pid")}, {sides.kernel, pid("--other-agent-pid"), -1}, options, report));
+  }
+  const std::string_view over = options.other("--over");
+  if (part == "goodput") OFP_TRY(measure_goodput(sides.offloaded, sides.kernel, over, options, report));
+  if (part == "sharing") OFP_TRY(measure_sharing(sides.offloaded, sides.kernel, over, options, report));
+  return {};
+}
+
+}  // namespace
+}  // namespace offpath::bench
+
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid", "--other-agent-pid"}, offpath::bench::run);
+}

@@ -1,0 +1,16 @@
+// Where the time of an echo goes: the client's times, those that the server writes into the message, and those of the agent's trace
+// (tcp/stack/stage_trace.h), all of one clock.
+#pragma once
+
+#include <string>
+
+#include "machine.h"
+#include "report.h"
+#include "tcp_client.h"
+
+namespace offpath::bench {
+
+// `trace_file` is the agent's tcp.trace_file.
+[[nodiscard]] Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file, const Options& options, Report& report);
+
+}  // namespace offpath::bench

@@ -1,0 +1,149 @@
+// A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other, and
+// back, each way through an ImpairedPath. Which of several devices a frame goes back to, their hardware addresses say.
+//
+//   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
+//
+// Prints "ready", and relays until it is killed.
+#include <poll.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "tcp/segment/ethernet.h"
+#include "testing/tcp/impaired_path.h"
+#include "tcp/port/packet_port.h"
+#include "tcp/segment/segmentation.h"
+
+namespace offpath::bench {
+namespace {
+
+using tcp::ImpairedPath;
+using tcp::MacAddress;
+using tcp::PacketPort;
+
+struct Arguments {
+  std::vector<std::string> near;
+  std::string far;
+  tcp::Impairments impairments{};
+  std::uint64_t seed = 1;
+};
+
+Result<Arguments> parse(int argc, char** argv) {
+  if (argc < 3 || argc % 2 == 0) return fail(Error::invalid, "DEVICE[,DEVICE...] DEVICE, then options with a value each, are expected");
+  Arguments arguments;
+  for (std::string_view names = argv[1]; !names.empty();) {
+    const std::size_t comma = names.find(',');
+    arguments.near.emplace_back(names.substr(0, comma));
+    names = comma == names.npos ? std::string_view() : names.substr(comma + 1);
+  }
+  arguments.far = argv[2];
+  for (int i = 3; i < argc; i += 2) {
+    const std::string_view option = argv[i];
+    char* end = nullptr;
+    const double value = std::strtod(argv[i + 1], &end);
+    if (end == argv[i + 1] || *end != '\0' || value < 0) return fail(Error::invalid, "{} {}: a number is expected", option, argv[i + 1]);
+    if (option == "--loss") arguments.impairments.loss = value;
+    else if (option == "--delay-us") arguments.impairments.delay_ns = static_cast<TimeNs>(value * microsecond_ns);
+    else if (option == "--mbit") arguments.impairments.bytes_per_second = static_cast<std::uint64_t>(value * 1e6 / 8);
+    else if (option == "--queue-bytes") arguments.impairments.queue_bytes = static_cast<std::uint64_t>(value);
+    else if (option == "--seed") arguments.seed = static_cast<std::uint64_t>(value);
+    else return fail(Error::invalid, "{} is no option", option);
+  }
+  return arguments;
+}
+
+class Relay {
+ public:
+  [[nodiscard]] static Result<Relay> open(const Arguments& arguments) {
+    Relay relay(arguments);
+    for (const std::string& name : arguments.near) {
+      OFP_ASSIGN(auto port, PacketPort::open_interface(name, std::nullopt));
+      relay.near_.push_back(std::move(port));
+    }
+    OFP_ASSIGN(relay.far_, PacketPort::open_interface(arguments.far, std::nullopt));
+    return relay;
+  }
+
+  void run() {
+    std::vector<pollfd> waits;
+    for (const auto& port : near_) waits.push_back({port->wait_descriptor(), POLLIN, 0});
+    waits.push_back({far_->wait_descriptor(), POLLIN, 0});
+    for (;;) {
+      const TimeNs now = monotonic_ns();
+      for (std::size_t i = 0; i < near_.size(); ++i) take(*near_[i], to_far_, now, i);
+      take(*far_, to_near_, now, {});
+      give(now);
+      const TimeNs due = std::min(to_far_.next_due(), to_near_.next_due());
+      const TimeNs left = due == never ? second_ns : std::max<TimeNs>(due - monotonic_ns(), 0);
+      const timespec wait{static_cast<time_t>(left / second_ns), static_cast<long>(left % second_ns)};
+      ::ppoll(waits.data(), waits.size(), &wait, nullptr);
+    }
+  }
+
+ private:
+  explicit Relay(const Arguments& arguments)
+      : to_far_(arguments.impairments, arguments.seed), to_near_(arguments.impairments, arguments.seed + 1) {}
+
+  void take(PacketPort& port, ImpairedPath& path, TimeNs now, std::optional<std::size_t> near) {
+    std::array<tcp::ReceivedFrame, 64> frames;
+    for (std::size_t i = 0, count = port.receive(frames, now); i < count; ++i) {
+      std::vector<std::byte> bytes(frames[i].bytes.begin(), frames[i].bytes.end());
+      if (bytes.size() < tcp::ethernet_header_bytes) continue;
+      if (near) is_at_[tcp::read_ethernet_header(bytes.data()).source] = *near;
+      if (frames[i].checksum_verified) tcp::complete_tcp_checksum(bytes);
+      path.push(std::move(bytes), now);
+    }
+  }
+
+  static void send(PacketPort& port, Bytes bytes, TimeNs now) {
+    tcp::FrameToSend frame;
+    frame.payload[0] = bytes;
+    static_cast<void>(port.transmit(std::span(&frame, 1), now));  // what is not taken is lost, as anything may be
+  }
+
+  void give(TimeNs now) {
+    std::vector<std::byte> bytes;
+    while (to_far_.pop(bytes, now)) send(*far_, bytes, now);
+    while (to_near_.pop(bytes, now)) {
+      const auto known = is_at_.find(tcp::read_ethernet_header(bytes.data()).target);
+      for (std::size_t i = 0; i < near_.size(); ++i)
+        if (known == is_at_.end() || known->second == i) send(*near_[i], bytes, now);
+    }
+  }
+
+  ImpairedPath to_far_, to_near_;
+  std::vector<std::unique_ptr<PacketPort>> near_;
+  std::unique_ptr<PacketPort> far_;
+  std::map<MacAddress, std::size_t> is_at_;
+};
+
+Status run(int argc, char** argv) {
+  OFP_ASSIGN(const Arguments arguments, parse(argc, argv));
+  OFP_ASSIGN(Relay relay, Relay::open(arguments));
+  std::puts("ready");
+  std::fflush(stdout);
+  relay.run();
+  return {};
+}
+
+}  // namespace
+}  // namespace offpath::bench
+
+int main(int argc, char** argv) {
+  if (const auto done = offpath::bench::run(argc, argv); !done) {
+    fmt::print(stderr, "bench_tcp_path: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}

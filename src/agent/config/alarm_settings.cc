@@ -1,0 +1,53 @@
+#include "agent/config/alarm_settings.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr ConfigKey keys[] = {
+    {"alarm.name", ConfigType::text, "", "What log, metrics and hook call it; each name once. Empty: its condition."},
+    {"alarm.when", ConfigType::text, "",
+     "'FIELD > NUMBER' or 'FIELD < NUMBER', of a counter in units a second; or 'silent': no samples come. Has to be there."},
+    {"alarm.of", ConfigType::text, "host", "Whose samples: host, or the name of programs' gauges."},
+    {"alarm.lasting", ConfigType::duration, "10s", "How long it has to be so before the alarm is raised.", 0, 86400 * second_ns},
+    {"alarm.clears_at", ConfigType::text, "", "The number at which it is cleared again. Empty: the one in its condition."},
+};
+
+Result<exchange::AlarmRule> read_alarm(const Config& one) {
+  auto read = exchange::parse_alarm(one.text("alarm.when"));
+  if (!read) return bad_value(one, "alarm.when", "{}", read.error().message);
+  exchange::AlarmRule rule = std::move(*read);
+  rule.name = one.text("alarm.name").empty() ? one.text("alarm.when") : one.text("alarm.name");
+  rule.schema = one.text("alarm.of");
+  rule.hold_ns = one.duration_ns("alarm.lasting");
+  if (const std::string& text = one.text("alarm.clears_at"); !text.empty()) {
+    const auto clears_at = number_of<double>(text);
+    if (!clears_at) return bad_value(one, "alarm.clears_at", "'{}' is not a number", text);
+    rule.clears_at = *clears_at;
+  }
+  if (const Status checked = exchange::check(rule); !checked) return bad_value(one, "alarm.when", "{}", checked.error().message);
+  return rule;
+}
+
+}  // namespace
+
+std::span<const ConfigKey> alarm_keys() noexcept { return keys; }
+
+Result<AlarmSettings> read_alarms(const Config& config) {
+  AlarmSettings settings;
+  settings.hook = config.texts("alarms.hook");
+  settings.hook_limit_ns = config.duration_ns("alarms.hook_limit");
+  for (const Config& one : config.list("alarm")) {
+    OFP_ASSIGN(exchange::AlarmRule rule, read_alarm(one));
+    if (std::ranges::find(settings.rules, rule.name, &exchange::AlarmRule::name) != settings.rules.end())
+      return bad_value(one, "alarm.name", "there are two alarms with the name '{}'", rule.name);
+    settings.rules.push_back(std::move(rule));
+  }
+  return settings;
+}
+
+}  // namespace offpath::agent

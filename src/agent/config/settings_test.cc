@@ -1,0 +1,276 @@
+#include "agent/config/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace offpath::agent {
+namespace {
+
+Result<AgentSettings> settings_of(std::string_view toml) {
+  OFP_ASSIGN(const Config config, Config::parse(agent_keys(), toml, "agent.toml", agent_lists()));
+  return read_settings(config);
+}
+
+std::string error_of(std::string_view toml) {
+  auto settings = settings_of(toml);
+  return settings ? "" : settings.error().message;
+}
+
+std::string file(const std::string& path) {
+  std::ifstream stream(std::string(OFFPATH_SOURCE_DIR) + "/" + path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
+  setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1);
+  auto settings = settings_of("");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_EQ(settings->listen.size(), 1u);
+  EXPECT_EQ(settings->listen[0].text(),
+            geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:/run/user/1000/offpath/agent.sock");
+  const std::string& path = settings->listen[0].path;
+  ASSERT_TRUE(settings->http.has_value());
+  EXPECT_EQ(settings->http->path, path.substr(0, path.size() - 10) + "http.sock");
+  EXPECT_FALSE(settings->pin.has_value());
+  EXPECT_FALSE(settings->name.empty());
+  EXPECT_EQ(settings->profile.name, "none");
+  EXPECT_FALSE(settings->insecure_network);
+  // The table's defaults are the ones the parts have by themselves.
+  EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, mover::MoverOptions{}.memory_bytes_max);
+  EXPECT_EQ(settings->dispatcher.mover.window_bytes, mover::MoverOptions{}.window_bytes);
+  EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, mover::MoverOptions{}.prepared_bytes_max);
+  EXPECT_EQ(settings->dispatcher.mover.streams_max, mover::MoverOptions{}.streams_max);
+  EXPECT_EQ(settings->dispatcher.buffers.cached_bytes_max, mover::BufferCacheOptions{}.cached_bytes_max);
+  EXPECT_EQ(settings->dispatcher.buffers.huge_pages, mover::BufferCacheOptions{}.huge_pages);
+  EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, channel::AgentEndOptions{}.pull_slice_bytes);
+  EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, channel::AgentEndOptions{}.asked_slice_bytes);
+  EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);
+  EXPECT_EQ(settings->loop.spin_ns, loop::LoopOptions{}.spin_ns);
+  EXPECT_EQ(settings->jobs.threads, loop::JobPoolOptions{}.threads);
+  EXPECT_EQ(settings->segments.count_max, link::SegmentLimits{}.count_max);
+  EXPECT_EQ(settings->segments.bytes_max, link::SegmentLimits{}.bytes_max);
+}
+
+TEST(SettingsTest, ValuesArriveWhereTheyBelong) {
+  auto settings = settings_of(R"(
+[agent]
+name = "node17"
+listen = ["unix:/tmp/a.sock", "tcp:127.0.0.1:7411"]
+http = "[::1]:9000"
+pin = 1
+profile = "bluefield2"
+[memory]
+bytes_max = "64MiB"
+window = "1MiB"
+prepared_max = 0
+[loop]
+spin = "250us"
+pull_slice = "64KiB"
+asked_slice = "1MiB"
+[security]
+allow_uids = ["root", "65534"]
+key_file = "/etc/key"
+[log]
+level = "debug"
+)");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_EQ(settings->name, "node17");
+  ASSERT_EQ(settings->listen.size(), 2u);
+  EXPECT_EQ(settings->listen[1].text(), "tcp:127.0.0.1:7411");
+  EXPECT_EQ(settings->http->host, "::1");
+  EXPECT_EQ(settings->http->port, 9000);
+  EXPECT_EQ(settings->pin, 1u);
+  EXPECT_GT(settings->profile.cores, 0u);
+  EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, 64u << 20);
+  EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, 0u);
+  EXPECT_EQ(settings->loop.spin_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, 64u << 10);
+  EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, 1u << 20);
+  EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
+  EXPECT_EQ(settings->log_level, LogLevel::debug);
+}
+
+TEST(SettingsTest, BesideAnAddressThatWasNamedNothingIsServedUnasked) {
+  auto settings = settings_of("[agent]\nlisten = ['unix:/tmp/a']");
+  ASSERT_TRUE(settings.has_value());
+  EXPECT_FALSE(settings->http.has_value());
+}
+
+TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
+  EXPECT_EQ(error_of("[memory]\nbytes_mx = 1\n"),
+            "agent.toml:2: unknown key 'memory.bytes_mx'; the nearest known key is 'memory.bytes_max'");
+  EXPECT_EQ(error_of("\n[log]\nlevel = 'loud'\n"),
+            "agent.toml:3: log.level: 'loud' is none of debug, info, warning, error, off");
+  EXPECT_EQ(error_of("[security]\nallow_uids = ['nobody-has-this-name']\n"),
+            "agent.toml:2: security.allow_uids: there is no user 'nobody-has-this-name'");
+  for (const char* wrong :
+       {"[agent]\nlisten = ['tcp:host']", "[agent]\nhttp = 'somewhere'", "[agent]\nprofile = 'fast'",
+        "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
+    EXPECT_NE(error_of(wrong).find("agent.toml:2"), std::string::npos) << error_of(wrong);
+  }
+  EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
+}
+
+TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
+  EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
+  const auto settings = settings_of("[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = 7\norphans_max = 20\norphan_time = '5s'\nreceive_memory_max = '4GiB'\nreceive_memory_of_user = '1GiB'");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_TRUE(settings->tcp.has_value());
+  EXPECT_EQ(settings->tcp->device, "offpath0");
+  EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::tap);
+  EXPECT_EQ(settings->tcp->stack.address.value, 0x0a090002u);
+  EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
+  EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
+  EXPECT_EQ(settings->tcp->limits.flows_of_program_max, 7u);
+  EXPECT_EQ(settings->tcp->limits.receive_bytes_max, 4ull << 30);
+  EXPECT_EQ(settings->tcp->limits.receive_bytes_of_user_max, 1ull << 30);
+  EXPECT_EQ(settings->tcp->stack.orphans_max, 20u);
+  EXPECT_EQ(settings->tcp->stack.orphan_ns, 5 * second_ns);
+  EXPECT_FALSE(settings->tcp->slow_path_on_host);
+  EXPECT_TRUE(settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
+  for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",
+                            "address = '10.9.0.2/24'\ngateway = '10.9.1.1'", "address = '10.9.0.2/24'\ngateway = '10.9.0.2'",
+                            "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'",
+                            "address = '10.9.0.2/24'\nslow_path = 'elsewhere'", "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2"}) {
+    const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
+    EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
+  }
+  EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
+  // An interface has an address of its own, a TAP device that is to be made has not.
+  EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it goes with tcp.address"), std::string::npos);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is no address"), std::string::npos);
+}
+
+TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
+  const auto with = [](const std::string& more) { return "[tcp]\naddress = '10.9.0.2/24'\n" + more; };
+  const auto settings = settings_of(with("device = 'dpdk:net_af_packet0,iface=eth0'\ndpdk_arguments = ['--no-huge', '-m', '64']"));
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::dpdk);
+  EXPECT_EQ(settings->tcp->device, "net_af_packet0,iface=eth0");
+  EXPECT_EQ(settings->tcp->dpdk_arguments, (std::vector<std::string>{"--no-huge", "-m", "64"}));
+  EXPECT_EQ(settings_of(with("device = 'dpdk:0000:03:00.0'"))->tcp->device, "0000:03:00.0");
+  for (const char* wrong : {"dpdk:", "dpdk:--vdev=net_null0", "dpdk:net tap", "dpdk:a;b", "dpdk:eth0\\n"})
+    EXPECT_NE(error_of(with(fmt::format("device = '{}'", wrong))).find("agent.toml:3: tcp.device: '"), std::string::npos) << wrong;
+  EXPECT_NE(error_of(with("device = 'eth0'\ndpdk_arguments = ['--no-huge']")).find("agent.toml:4: tcp.dpdk_arguments"), std::string::npos);
+}
+
+TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {
+  EXPECT_TRUE(settings_of("")->plugins.empty());
+  const auto settings = settings_of(R"(
+[[plugin]]
+name = "first"
+path = "/opt/first.so"
+[[plugin]]
+name = "second"
+path = "/opt/second.so"
+workers = 3
+memory = "64MiB"
+deadline = "5s"
+start_deadline = "1s"
+waiting_max = 7
+user = "root"
+nice = 10
+cores = ["1", "4-6"]
+)");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  ASSERT_EQ(settings->plugins.size(), 2u);
+  // The table's defaults are the ones plug-ins have by themselves.
+  const plugin::PluginOptions &first = settings->plugins[0], &second = settings->plugins[1], defaults;
+  EXPECT_EQ(first.name, "first");
+  EXPECT_EQ(first.workers, defaults.workers);
+  EXPECT_EQ(first.memory_bytes, defaults.memory_bytes);
+  EXPECT_EQ(first.deadline_ns, defaults.deadline_ns);
+  EXPECT_EQ(first.start_deadline_ns, defaults.start_deadline_ns);
+  EXPECT_EQ(first.waiting_max, defaults.waiting_max);
+  EXPECT_FALSE(first.user.has_value());
+  EXPECT_EQ(second.path, "/opt/second.so");
+  EXPECT_EQ(second.workers, 3u);
+  EXPECT_EQ(second.memory_bytes, 64u << 20);
+  EXPECT_EQ(second.deadline_ns, 5 * second_ns);
+  EXPECT_EQ(second.start_deadline_ns, second_ns);
+  EXPECT_EQ(second.waiting_max, 7u);
+  EXPECT_EQ(second.user, 0u);
+  EXPECT_EQ(second.nice, 10);
+  EXPECT_EQ(second.cores, (std::vector<unsigned>{1, 4, 5, 6}));
+}
+
+TEST(PluginSettingsTest, WhatIsWrongIsNamedWithItsPlace) {
+  EXPECT_EQ(error_of("[[plugin]]\npath = '/a.so'\n"), "agent.toml:1: plugin.name: '' is not 1 to 64 letters, digits, _ . -");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\n"), "agent.toml:1: plugin.path: '' is not an absolute path");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = 'a.so'\n"), "agent.toml:3: plugin.path: 'a.so' is not an absolute path");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = '/a'\n[[plugin]]\nname = 'a'\npath = '/b'\n"),
+            "agent.toml:5: plugin.name: there are two plug-ins with the name 'a'");
+  EXPECT_EQ(error_of("[[plugin]]\nworker = 2\n"), "agent.toml:2: unknown key 'plugin.worker'; the nearest known key is 'plugin.workers'");
+  for (const char* wrong : {"user = 'nobody-has-this-name'", "cores = ['x']", "cores = ['7-4']", "cores = ['1-']", "memory = '1MiB'", "workers = 0"})
+    EXPECT_TRUE(error_of(std::string("[[plugin]]\nname = 'a'\npath = '/a'\n") + wrong).starts_with("agent.toml:4: ")) << wrong;
+}
+
+std::string exposure(std::string_view toml) {
+  auto settings = settings_of(toml);
+  if (!settings) return settings.error().message;
+  auto warnings = check_exposure(*settings);
+  if (!warnings) return "refused: " + warnings.error().message;
+  return fmt::format("{}", fmt::join(*warnings, "; "));
+}
+
+TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
+  EXPECT_EQ(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '127.0.0.1:0'"), "");
+  EXPECT_EQ(exposure("[agent]\nlisten = ['tcp:localhost:0']\n[security]\nkey_file = '/k'"), "");
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:127.0.0.1:0']").find("refused: tcp:127.0.0.1:0: programs that connect"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: tcp:0.0.0.0:0 is reachable"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:[::]:0']\n[security]\nkey_file = '/k'").find("refused"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tcp:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true")
+                .find("INSECURE"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: tls:0.0.0.0:0: TLS needs"),
+            std::string::npos);
+  EXPECT_EQ(
+      exposure(
+          "[agent]\nlisten = ['tls:0.0.0.0:0']\n[security]\nkey_file = '/k'\ntls_key = '/t'\ntls_certificate = '/c'"),
+      "listening beyond this machine at tls:0.0.0.0:0");
+  EXPECT_NE(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: verbs:0.0.0.0:0 is reachable from other machines, and RDMA has no encryption"),
+            std::string::npos);
+  EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
+            "INSECURE: at verbs:0.0.0.0:0 everybody on the network between can read and change what programs send");
+  EXPECT_NE(exposure("[agent]\nlisten = ['doca:0.0.0.0:0']\n[security]\nkey_file = '/k'")
+                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card may reach"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
+            std::string::npos);
+  EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'\n[security]\ninsecure_network = true")
+                .find("INSECURE"),
+            std::string::npos);
+}
+
+TEST(ConfigurationFilesTest, TheSampleIsInOrder) {
+  const std::string sample = file("packaging/offpath.toml");
+  ASSERT_FALSE(sample.empty());
+  auto settings = settings_of(sample);
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  EXPECT_TRUE(check_exposure(*settings).has_value());
+}
+
+// docs/configuration.md ends with what `offpath-agent --config-reference` prints.
+TEST(ConfigurationFilesTest, TheReferenceInTheDocsIsThisTable) {
+  const std::string page = file("docs/configuration.md");
+  EXPECT_TRUE(page.ends_with(config_reference(agent_keys(), agent_lists())))
+      << "write the output of `offpath-agent --config-reference` to the end of docs/configuration.md";
+}
+
+}  // namespace
+}  // namespace offpath::agent

@@ -1,0 +1,19 @@
+#include "agent/connections/mapped_again.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace offpath::agent {
+
+Result<MappedAgain> MappedAgain::of(MutableBytes mapped) {
+  void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);  // of length 0: what is shared is mapped twice
+  if (again == MAP_FAILED) return fail_errno(errno, "mremap");
+  return MappedAgain({static_cast<std::byte*>(again), mapped.size()});
+}
+
+MappedAgain::~MappedAgain() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+}  // namespace offpath::agent

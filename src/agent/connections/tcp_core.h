@@ -1,0 +1,75 @@
+// One more core for programs' TCP connections: a loop on a thread of its own, with a queue of the device, a stack, and the service between
+// that and the programs' areas. Core 0 is the agent's own loop, which knows programs and processes (tcp_programs.h) and tells the others of
+// them. All that crosses goes through two mailboxes, one each way, in its order.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "agent/connections/crossing.h"
+#include "agent/config/tcp_settings.h"
+#include "agent/connections/tcp_status.h"
+#include "base/fd.h"
+#include "loop/loop.h"
+#include "tcp/stack/station.h"
+#include "tcp/program/tcp_service.h"
+
+namespace offpath::agent {
+
+class TcpCore final : public loop::Poller {
+ public:
+  // What core 0 is told, on its thread, when it polls told().
+  struct ToCore0 {
+    std::function<void(const tcp::CoreMessage&, TimeNs now)> on_message;
+    std::function<void(tcp::TcpService::Ended, TimeNs now)> on_ended;
+  };
+  // `core_0` and `congestion` outlive it.
+  [[nodiscard]] static Result<std::unique_ptr<TcpCore>> make(std::uint32_t core, loop::Loop& core_0, const TcpSettings& settings,
+                                                             const tcp::CongestionControl& congestion, std::unique_ptr<tcp::Port> device, ToCore0 to,
+                                                             TimeNs now);
+  // What it was told before is done, and leaves.
+  ~TcpCore() override;
+  [[nodiscard]] Status start(std::optional<unsigned> pin);
+
+  // ---- core 0's thread
+  void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who, tcp::TcpService::Memory memory);
+  void close(std::uint64_t program);
+  void add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake);  // or it has another descriptor from now on
+  void remove_process(std::uint64_t program, std::uint32_t process);
+  void say(const tcp::CoreMessage& message);
+  void overhear(const tcp::ArpMessage& message);  // lost if there is no room, as frames are
+  void ask_status(std::function<void(TcpStatus, TimeNs now)> answer);
+  void wake() noexcept { loop_->waker().wake(); }  // a program has something for it
+  [[nodiscard]] loop::Poller& told() noexcept { return told_.mailbox(); }
+  bool flush() { return orders_.flush(); }
+
+  // ---- its own
+  bool poll(TimeNs now) override;
+  bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] TimeNs next_deadline() const override { return station_.next_deadline(); }
+
+ private:
+  TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loop& core_0, const TcpSettings& settings, const tcp::CongestionControl& congestion,
+          std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now);
+  void wake_programs();
+
+  std::uint32_t core_;
+  ToCore0 to_;
+  std::unique_ptr<loop::Loop> loop_;
+  Crossing orders_, told_;
+  std::unique_ptr<tcp::Port> device_;
+  tcp::TcpService service_;
+  tcp::Stack stack_;
+  tcp::Station station_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::shared_ptr<const Fd>> wakes_;  // by program and process
+  std::thread thread_;
+};
+
+// Settings of one stack of several: bounds that are all programs' together are divided.
+[[nodiscard]] tcp::StackOptions stack_of_core(const TcpSettings& settings, std::uint32_t core);
+[[nodiscard]] tcp::PortCapabilities capabilities_of(const tcp::Port& port, const TcpSettings& settings);
+
+}  // namespace offpath::agent

@@ -1,0 +1,37 @@
+// Which address the agent takes for programs' connections, and what it says where there is none.
+#include "agent/connections/tcp_device.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::agent {
+namespace {
+
+using tcp::InterfaceAddress;
+
+TEST(TcpDevice, TakesTheFirstAddressThatAMachineCanHave) {
+  const InterfaceAddress there[] = {{{0x7f000001}, 8}, {{0x0a000002}, 32}, {{0x0a000003}, 24}};
+  const auto taken = address_to_take("eth0", there);
+  ASSERT_TRUE(taken) << taken.error().message;
+  EXPECT_EQ(*taken, there[1]);
+}
+
+TEST(TcpDevice, SaysWhatToNameWhereThereIsNoneToTake) {
+  const InterfaceAddress everywhere[] = {{{0x0a000002}, 0}}, loopback[] = {{{0x7f000001}, 8}};
+  for (const std::span<const InterfaceAddress> there : {std::span<const InterfaceAddress>(everywhere), std::span<const InterfaceAddress>(loopback), {}}) {
+    const auto taken = address_to_take("eth0", there);
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, Error::invalid);
+    EXPECT_NE(taken.error().message.find("tcp.address"), std::string::npos) << taken.error().message;
+  }
+}
+
+TEST(TcpDevice, AnInterfaceThatIsNotThereIsSaidSo) {
+  TcpSettings settings;
+  settings.device = "offpath-none";
+  const auto settled = settle_address(settings);
+  ASSERT_FALSE(settled);
+  EXPECT_EQ(settled.error().code, Error::not_found) << settled.error().message;
+}
+
+}  // namespace
+}  // namespace offpath::agent

@@ -1,0 +1,42 @@
+// What the daemon's pages tell of programs' TCP connections.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loop/loop.h"
+#include "tcp/port/port.h"
+#include "tcp/slow_path/slow_path_agent.h"
+#include "tcp/program/tcp_service.h"
+
+namespace offpath::agent {
+
+struct TcpStatus {
+  // Of one core: as it is now, or so far.
+  struct Core {
+    std::uint32_t core = 0;
+    std::size_t flows = 0;
+    std::uint64_t segments_in = 0, segments_out = 0, dropped_in = 0;  // dropped_in: frames for which the kernel had no room
+    loop::LoopCounters loop{};
+  };
+  std::string device, address;
+  bool link_up = true;  // as far as the port knows
+  std::size_t flows = 0, half_open = 0;
+  tcp::StackCounters stack;
+  tcp::PortCounters port;
+  tcp::TcpServiceCounters service;
+  std::vector<tcp::TcpService::ProgramStatus> programs;
+  std::vector<tcp::TcpService::ConnectionStatus> connections;  // at most connections_shown of each core
+  std::vector<Core> cores;
+  bool slow_path_is_there = false;  // a process of the host does it now
+  tcp::SlowPathCounters slow_path;
+
+  static constexpr std::size_t connections_shown = 4096;
+};
+
+// Of one core.
+[[nodiscard]] TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port, const tcp::TcpService& service, const loop::Loop& loop);
+// Another core's beside: what both count is added.
+void add(TcpStatus& all, TcpStatus core);
+
+}  // namespace offpath::agent

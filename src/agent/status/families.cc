@@ -1,0 +1,145 @@
+#include "agent/status/families.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+namespace offpath::agent {
+
+namespace {
+
+constexpr std::string_view total = "_total";
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Any text as a part of a metric's or label's name.
+std::string word_of(std::string_view text) {
+  std::string word;
+  for (const char c : text) word += is_letter(c) || (is_digit(c) && !word.empty()) ? c : '_';
+  return word.empty() ? "_" : word;
+}
+
+// The labels of a="1",b="2"; none if it is anything else.
+std::optional<Families::Labels> parse_labels(std::string_view text) {
+  Families::Labels labels;
+  while (!text.empty()) {
+    const std::size_t equals = text.find("=\"");
+    if (equals == std::string_view::npos || equals == 0) return std::nullopt;
+    const std::string_view name = text.substr(0, equals);
+    if (!is_letter(name.front()) || !std::ranges::all_of(name, [](char c) { return is_letter(c) || is_digit(c); })) return std::nullopt;
+    text.remove_prefix(equals + 2);
+    std::string value;
+    for (; !text.empty() && text.front() != '"'; text.remove_prefix(1)) {
+      if (text.front() == '\\' && text.size() > 1) text.remove_prefix(1);
+      value += text.front();
+    }
+    if (text.empty()) return std::nullopt;
+    text.remove_prefix(1);
+    labels.emplace_back(name, std::move(value));
+    if (text.empty()) break;
+    if (text.front() != ',') return std::nullopt;
+    text.remove_prefix(1);
+  }
+  return labels;
+}
+
+void append_escaped(std::string& to, std::string_view text) {
+  for (const char c : text) {
+    if (c == '\\' || c == '"') to += '\\';
+    if (c == '\n') to += "\\n";
+    else to += c;
+  }
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::string Families::unit_of(std::string_view name) {
+  if (name.ends_with(total)) name.remove_suffix(total.size());
+  for (const std::string_view unit : {"seconds", "bytes"})
+    if (name.size() > unit.size() && name.ends_with(unit) && name[name.size() - unit.size() - 1] == '_') return std::string(unit);
+  return {};
+}
+
+Families::Entry& Families::entry(Family family) {
+  const auto [at, added] = index_.emplace(family.name, entries_.size());
+  if (added) entries_.push_back({std::move(family), {}, {}});
+  return entries_[at->second];
+}
+
+void Families::named(const Named& named, double value, Labels labels) {
+  std::string_view base = named.field;
+  if (const std::size_t brace = base.find('{'); brace != std::string_view::npos && base.ends_with('}')) {
+    if (auto own = parse_labels(base.substr(brace + 1, base.size() - brace - 2))) {
+      for (auto& label : *own)
+        if (std::ranges::none_of(labels, [&](const auto& each) { return each.first == label.first; })) labels.push_back(std::move(label));
+      base = base.substr(0, brace);
+    }
+  }
+  Family family{fmt::format("{}_{}", named.prefix, word_of(base)), std::string(named.help), named.unit.empty() ? "" : word_of(named.unit), named.counter};
+  if (family.name.ends_with(total)) family.name.resize(family.name.size() - total.size());
+  if (!family.unit.empty() && !family.name.ends_with("_" + family.unit)) family.name += "_" + family.unit;
+  if (named.counter) family.name += total;
+  if (family.help.empty()) family.help = fmt::format("Field {}.", std::string(named.field.substr(0, named.field.find('{'))));
+  Entry& found = entry(family);
+  // Two hosts that mean different things by one name, or names that become one: the first is shown.
+  if (found.family.counter != family.counter || found.family.unit != family.unit || !found.seen.insert(labels).second) return;
+  found.samples.push_back({std::move(labels), value});
+}
+
+std::string Families::text() const {
+  std::vector<prometheus::MetricFamily> families;
+  for (const Entry& each : entries_) {
+    prometheus::MetricFamily& family = families.emplace_back();
+    family.name = "offpath_" + each.family.name;
+    family.help = each.family.help;
+    family.type = each.family.counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    for (const Sample& sample : each.samples) {
+      prometheus::ClientMetric& metric = family.metric.emplace_back();
+      for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
+      (each.family.counter ? metric.counter.value : metric.gauge.value) = sample.value;
+    }
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+std::string Families::openmetrics() const {
+  std::string text;
+  for (const Entry& each : entries_) {
+    const std::string sample_name = "offpath_" + each.family.name;
+    const bool ends = each.family.counter && sample_name.ends_with(total);
+    const std::string name = ends ? sample_name.substr(0, sample_name.size() - total.size()) : sample_name;
+    text += fmt::format("# TYPE {} {}\n", name, each.family.counter ? "counter" : "gauge");
+    if (!each.family.unit.empty()) text += fmt::format("# UNIT {} {}\n", name, each.family.unit);
+    text += fmt::format("# HELP {} ", name);
+    append_escaped(text, each.family.help);
+    text += '\n';
+    for (const Sample& sample : each.samples) {
+      text += sample_name;
+      char separator = '{';
+      for (const auto& [label, value] : sample.labels) {
+        text += separator;
+        text += label;
+        text += "=\"";
+        append_escaped(text, value);
+        text += '"';
+        separator = ',';
+      }
+      if (separator == ',') text += '}';
+      text += fmt::format(" {}\n", number_text(sample.value));
+    }
+  }
+  return text + "# EOF\n";
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,102 @@
+#include "agent/status/families.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "agent/status/status.h"
+
+namespace offpath::agent {
+namespace {
+
+TEST(Families, AreWrittenAsOpenMetrics) {
+  Families families;
+  families.counter("moved_bytes_total", "Bytes \"moved\".", 5, {{"link", "a\\b\n\"c\""}});
+  families.counter("moved_bytes_total", "Bytes \"moved\".", 6, {{"link", "d"}});
+  families.gauge("channels", "Channels.", 2);
+  EXPECT_EQ(families.openmetrics(),
+            "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes \\\"moved\\\".\n"
+            "offpath_moved_bytes_total{link=\"a\\\\b\\n\\\"c\\\"\"} 5\noffpath_moved_bytes_total{link=\"d\"} 6\n"
+            "# TYPE offpath_channels gauge\n# HELP offpath_channels Channels.\noffpath_channels 2\n# EOF\n");
+  EXPECT_NE(families.text().find("# TYPE offpath_moved_bytes_total counter\n"), std::string::npos);
+}
+
+TEST(Families, NamesOfOthersBecomeNamesOfMetrics) {
+  Families families;
+  const auto add = [&](std::string_view field, std::string_view unit, bool counter, double value = 1) {
+    families.named({"host", field, unit, "Help.", counter}, value, {{"host", "n1"}});
+  };
+  add("cpu_seconds{mode=\"user\"}", "seconds", true);
+  add("temperature{of=\"a\\\"b\"}", "celsius", false);
+  add("jobs_total", "", true);
+  add("strange name-1{x}", "", false, std::numeric_limits<double>::infinity());
+  const std::string text = families.openmetrics();
+  EXPECT_NE(text.find("\noffpath_host_cpu_seconds_total{host=\"n1\",mode=\"user\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("# UNIT offpath_host_temperature_celsius celsius\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\noffpath_host_temperature_celsius{host=\"n1\",of=\"a\\\"b\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\noffpath_host_jobs_total{host=\"n1\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\noffpath_host_strange_name_1_x_{host=\"n1\"} +Inf\n"), std::string::npos) << text;
+}
+
+TEST(Families, WhatWouldContradictIsLeftOut) {
+  Families families;
+  families.named({"host", "a", "", "", false}, 1, {{"host", "n1"}});
+  families.named({"host", "a", "", "", false}, 2, {{"host", "n1"}});  // doubled
+  families.named({"host", "a", "", "", false}, 3, {{"host", "n2"}});
+  families.named({"host", "a{host=\"forged\"}", "", "", false}, 4, {{"host", "n3"}});
+  const std::string text = families.text();
+  EXPECT_EQ(text.find("} 2\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_host_a{host=\"n2\"} 3\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_host_a{host=\"n3\"} 4\n"), std::string::npos) << text;
+}
+
+TEST(Families, WhatBelongsToAJobSaysSo) {
+  AgentStatus status;
+  Sampled gauges;
+  gauges.way = Sampled::Way::gauges;
+  gauges.producer = "solver";
+  gauges.where = "md, channel 3";
+  gauges.job_labels = {"17", "0", "/slurm/job_17/step_0"};
+  gauges.schema = {"", {{"residual", exchange::FieldType::f64, exchange::FieldKind::gauge, "", ""}}};
+  gauges.sample.values.reset(1);
+  gauges.sample.values.set(0, 0.5);
+  gauges.fresh = true;
+  status.sampled.push_back(gauges);
+  for (const char* step : {"0", "0", "1", ""}) {
+    Dispatcher::ChannelStatus& channel = status.channels.emplace_back();
+    channel.client.program = "md";
+    channel.client.job_labels.job = "17";
+    channel.client.job_labels.step = step;
+    channel.counters.bytes_pulled = 4096;
+  }
+  status.channels.emplace_back().client.program = "of no job";
+  const std::string text = openmetrics_text(status, {});
+  const std::string of_solver = "host=\"solver\",program=\"md, channel 3\",job=\"17\",step=\"0\",cgroup=\"/slurm/job_17/step_0\"";
+  EXPECT_NE(text.find("offpath_program_residual{" + of_solver + "} 0.5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_job_programs{job=\"17\",step=\"0\"} 2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_job_pulled_bytes{job=\"17\",step=\"0\"} 8192\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_job_programs{job=\"17\"} 1\n"), std::string::npos);
+  EXPECT_NE(status_json(status, {}).find(R"("job":"17","step":"0","cgroup":"/slurm/job_17/step_0")"), std::string::npos);
+}
+
+TEST(Families, ASilentHostHasNoValues) {
+  AgentStatus status;
+  Sampled sampled;
+  sampled.producer = "n1";
+  sampled.schema = {"host", {{"load1", exchange::FieldType::f64, exchange::FieldKind::gauge, "", "Load."}, {"forks", exchange::FieldType::u64, exchange::FieldKind::counter, "", ""}}};
+  sampled.sample.values.reset(2);
+  sampled.sample.values.set(0, 0.5);
+  sampled.fresh = true;
+  status.sampled.push_back(sampled);
+  std::string text = openmetrics_text(status, {});
+  EXPECT_NE(text.find("# HELP offpath_host_load1 Load.\noffpath_host_load1{host=\"n1\"} 0.5\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("offpath_host_forks"), std::string::npos) << "a missing value is not 0";
+  EXPECT_NE(status_json(status, {}).find(R"({"name":"forks","kind":"counter","unit":"","type":"u64","value":null})"), std::string::npos);
+  status.sampled[0].fresh = false;
+  text = openmetrics_text(status, {});
+  EXPECT_EQ(text.find("offpath_host_load1"), std::string::npos);
+  EXPECT_NE(text.find("offpath_sample_fresh{host=\"n1\"} 0\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace offpath::agent

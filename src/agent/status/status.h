@@ -1,0 +1,127 @@
+// What the agent tells about itself. The loop fills an AgentStatus when asked, at most every 100 ms; everything
+// else, the writing out included, happens on the threads that asked.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "service/dispatcher.h"
+#include "agent/telemetry/alarm_watch.h"
+#include "agent/telemetry/sampled.h"
+#include "agent/connections/tcp_programs.h"
+#include "loop/job_pool.h"
+#include "loop/loop.h"
+#include "plugin/workers.h"
+#include "pool/compute/compute_service.h"
+#include "pool/query/query_service.h"
+#include "sift/sift_service.h"
+#include "task/task_service.h"
+
+namespace offpath::agent {
+
+struct AcceptorCounters {
+  std::uint64_t connections = 0, welcomed = 0, welcomed_by_old_key = 0, refused = 0, handshakes = 0;  // the last: under way
+};
+
+// Of one [[trigger]].
+struct TriggerStatus {
+  pool::TriggerOptions options;
+  pool::TriggerCounters counters;
+  std::size_t waiting, running;
+  std::string failure;  // of the last call; empty: it went well
+};
+
+struct AgentStatus {
+  // what never changes
+  std::string name, version, profile;
+  std::vector<std::string> addresses;
+  std::int64_t pid = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t memory_bytes_max = 0, cached_bytes_max = 0, channels_max = 0, handshakes_max = 0, streams_max = 0;
+
+  TimeNs uptime_ns = 0;
+  loop::LoopCounters loop;
+  loop::JobPoolCounters jobs;
+  AcceptorCounters acceptor;
+  mover::MoverCounters mover;
+  mover::BufferCacheCounters buffers;
+  std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
+  pool::FrameTableCounters table;
+  std::vector<pool::Pools::PoolStatus> pools;
+  pool::PoolsCounters remote_pools;
+  struct DiskStatus {
+    std::string where, failure;  // of the last write; empty: it went well
+    pool::DiskCounters counters;
+    std::uint64_t spilled_bytes = 0;  // of objects on disk alone
+  };
+  std::optional<DiskStatus> disk;
+  std::vector<Dispatcher::ChannelStatus> channels;
+  std::vector<mover::Mover::StreamStatus> streams;
+
+  std::vector<group::Member> members;  // this agent the first, then the others by name
+  std::size_t waiting_seeds = 0;       // addresses of members at which nobody was found yet
+  TimeNs taken_at = 0;                 // what the members' times are to be compared with
+  group::GroupCounters group;
+  group::ReachCounters reach;
+  std::vector<sift::SiftService::PoolStatus> sifts;
+  pool::QueryServiceCounters queries;
+  pool::ComputeCounters computes;
+  task::TaskCounters tasks;
+  task::MessageCounters messages{};
+  std::vector<exchange::ExchangeService::ExchangeStatus> exchanges;
+  std::vector<TriggerStatus> triggers;
+  std::optional<TcpStatus> tcp;
+  std::vector<plugin::PluginStatus> plugins;
+  plugin::Sandbox sandbox = plugin::Sandbox::on;  // as it is set
+  std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs
+  std::vector<AlarmStatus> alarms;  // raised now
+  std::vector<std::string> alarm_rules;
+  AlarmHook::Counters alarm_hook;
+};
+
+// How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.
+class StatusBoard {
+ public:
+  static constexpr TimeNs fresh_ns = 100 * millisecond_ns;
+  static constexpr TimeNs answer_ns = second_ns;
+
+  // `ask` makes the loop call publish(); it must not block.
+  explicit StatusBoard(std::function<void()> ask) : ask_(std::move(ask)) {}
+
+  // ---- any thread. Null: the loop did not answer, or the board is closed.
+  [[nodiscard]] std::shared_ptr<const AgentStatus> get();
+  // ---- the loop's thread
+  void publish(std::shared_ptr<const AgentStatus> status, TimeNs now);
+  void close();  // nobody waits any more
+
+ private:
+  std::function<void()> ask_;
+  std::mutex mutex_;
+  std::condition_variable published_;
+  std::shared_ptr<const AgentStatus> status_;
+  TimeNs published_at_ = 0;
+  std::uint64_t sequence_ = 0;
+  bool asked_ = false, closed_ = false;
+};
+
+// Of this process, as the kernel counts.
+struct ProcessUsage {
+  double cpu_s = 0;
+  std::uint64_t resident_bytes = 0, own_resident_bytes = 0;  // own: neither files nor shared memory (frames)
+  std::uint64_t threads = 0, descriptors_max = 0;
+  bool no_new_privs = false, filtered = false;       // the second: by a list of system calls
+  std::string effective{}, permitted{}, bounding{};  // capabilities, as the kernel writes them
+};
+[[nodiscard]] ProcessUsage process_usage();
+
+[[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
+// Prometheus' text format, version 0.0.4; or OpenMetrics 1.0, for who asks for that.
+[[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
+[[nodiscard]] std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage);
+
+}  // namespace offpath::agent

@@ -1,0 +1,155 @@
+#include "agent/status/status.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <thread>
+
+#include "agent/status/json.h"
+
+namespace offpath::agent {
+namespace {
+
+TEST(JsonTest, NestsAndSeparates) {
+  Json json;
+  json.begin_object().member("a", 1).key("b").begin_list().value(true).null().value(0.5).begin_object().end_object();
+  json.end_list().member("c", "d").key("e").begin_list().end_list().end_object();
+  EXPECT_EQ(json.text(), R"({"a":1,"b":[true,null,0.5,{}],"c":"d","e":[]})");
+}
+
+TEST(JsonTest, NamesOfOtherProgramsCannotBreakOut) {
+  Json json;
+  json.begin_list()
+      .value("\"\\\n\x01</script>")
+      .value("\xFFok\xC3\xA4\xC3")
+      .value("\xED\xA0\x80\xF4\x90\x80\x80")
+      .end_list();
+  EXPECT_EQ(json.text(),
+            "[\"\\\"\\\\\\u000a\\u0001</script>\",\"\xEF\xBF\xBDok\xC3\xA4\xEF\xBF\xBD\","
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"]");
+  Json numbers;
+  numbers.begin_list()
+      .value(std::numeric_limits<double>::infinity())
+      .value(std::numeric_limits<std::uint64_t>::max())
+      .end_list();
+  EXPECT_EQ(numbers.text(), "[null,18446744073709551615]");
+}
+
+TEST(JsonTest, PrintableKeepsLettersOfEveryAlphabet) {
+  EXPECT_EQ(printable("lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E"), "lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E");
+  EXPECT_EQ(printable("a\nb\x7F\xC2\x85"),
+            "a\xEF\xBF\xBD"
+            "b\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+std::shared_ptr<AgentStatus> some_status() {
+  auto status = std::make_shared<AgentStatus>();
+  status->name = "node \"17\"";
+  status->version = "1.2.3";
+  status->profile = "none";
+  status->buffers.hits = 3;
+  status->buffers.misses = 1;
+  status->channels.push_back({1, {"lmp\n", 1000, 42}, {"local", true, false, 0, "direct"}, {}, true});
+  status->channels.push_back({2, {"other", 1000, 43}, {"local", true, false, 0, "direct"}, {}, false});
+  plugin::PluginStatus particles;
+  particles.name = "particles";
+  particles.functions = {{"mean", "The \"mean\"."}};
+  particles.counters.done = 5;
+  particles.counters.crashed = 2;
+  particles.counters.running_ns = 1500 * millisecond_ns;
+  status->plugins.push_back(particles);
+  sift::StageCounters first, last;
+  first.rows_taken = 70;
+  last.rows_taken = 60;
+  status->sifts.push_back({"sift:/tracks", "sift:/tracks?key=id", 1000, 4096, {first, last}});
+  status->sifts.push_back({"sift:/others", "sift:/others?key=id", 1000, 1024, {first}});
+  status->queries.queries = 8;
+  status->queries.failed = 1;
+  return status;
+}
+
+TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
+  const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
+  EXPECT_NE(json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,"kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("queries":{"queries":8,"failed":1,)"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"0\"} 140\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"1\"} 60\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_track_bytes 5120\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_pool_query_failures_total 1\n"), std::string::npos);
+}
+
+TEST(StatusTest, PlugInsAreShown) {
+  const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
+  EXPECT_NE(json.find(R"("functions":[{"name":"mean","doc":"The \"mean\"."}])"), std::string::npos) << json;
+  EXPECT_NE(metrics.find("offpath_plugin_calls_total{plugin=\"particles\",result=\"crashed\"} 2\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("offpath_plugin_running_seconds_total{plugin=\"particles\"} 1.5\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_plugin_usable{plugin=\"particles\"} 1\n"), std::string::npos);
+}
+
+TEST(StatusTest, JsonHasTheFigures) {
+  const std::string json = status_json(*some_status(), {.cpu_s = 1.5, .resident_bytes = 4096});
+  EXPECT_NE(json.find(R"("name":"node \"17\"")"), std::string::npos);
+  EXPECT_NE(json.find(R"("hit_rate":0.75)"), std::string::npos);
+  EXPECT_NE(json.find(R"("cpu_s":1.5)"), std::string::npos);
+  EXPECT_NE(json.find(R"("program":"lmp\u000a")"), std::string::npos);
+}
+
+TEST(StatusTest, MetricsHaveTheFigures) {
+  const std::string text = metrics_text(*some_status(), {.cpu_s = 1.5});
+  EXPECT_NE(text.find("# TYPE offpath_buffers_total counter\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_buffers_total{cache=\"hit\"} 3\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_channels{link=\"local\"} 2\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_channels_asleep{link=\"local\"} 1\n"), std::string::npos);
+  EXPECT_NE(text.find("offpath_channels{link=\"tcp\"} 0\n"), std::string::npos);
+  EXPECT_NE(text.find(R"(name="node \"17\"")"), std::string::npos);
+}
+
+TEST(StatusTest, TheKernelKnowsThisProcess) {
+  const ProcessUsage usage = process_usage();
+  EXPECT_GT(usage.resident_bytes, usage.own_resident_bytes);
+  EXPECT_GT(usage.own_resident_bytes, 0u);
+  EXPECT_GE(usage.threads, 1u);
+}
+
+TEST(StatusBoardTest, AsksOnceForAllWhoWait) {
+  std::atomic<int> asked{0};
+  StatusBoard board([&] { asked.fetch_add(1); });
+  std::vector<std::thread> threads;
+  std::atomic<int> answered{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      if (auto status = board.get(); status && status->version == "1.2.3") answered.fetch_add(1);
+    });
+  }
+  while (asked.load() == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  board.publish(some_status(), monotonic_ns());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(answered.load(), 4);
+  EXPECT_EQ(asked.load(), 1);
+}
+
+TEST(StatusBoardTest, AStatusIsReusedWhileItIsFresh) {
+  int asked = 0;
+  StatusBoard board([&] { ++asked; });
+  board.publish(some_status(), monotonic_ns());
+  EXPECT_NE(board.get(), nullptr);
+  EXPECT_EQ(asked, 0);
+}
+
+TEST(StatusBoardTest, ClosingEndsEveryWait) {
+  std::atomic<bool> asked{false};
+  StatusBoard board([&] { asked.store(true); });
+  std::shared_ptr<const AgentStatus> status;
+  std::thread waiting([&] { status = board.get(); });
+  while (!asked.load()) std::this_thread::yield();
+  board.close();
+  waiting.join();
+  EXPECT_EQ(status, nullptr);
+  EXPECT_EQ(board.get(), nullptr);
+}
+
+}  // namespace
+}  // namespace offpath::agent

@@ -1,0 +1,75 @@
+// The state machines of src/exchange that sample hosts and this machine, joined with sockets, clocks and the loop.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/telemetry/sampled.h"
+#include "agent/config/sampling_settings.h"
+#include "telemetry/sampling.h"
+#include "telemetry/udp_port.h"
+#include "loop/job_pool.h"
+#include "loop/loop.h"
+
+namespace offpath::agent {
+
+class Samplers final : public loop::Poller {
+ public:
+  // Reads the key and opens sources. Hosts' names are asked for beside the loop, and again and again while they are not known or
+  // silent: no name server holds an agent up, and a host may move.
+  [[nodiscard]] static Result<std::unique_ptr<Samplers>> make(loop::Loop& loop, const SamplingSettings& settings, TimeNs now);
+  ~Samplers() override;
+  Samplers(const Samplers&) = delete;
+  Samplers& operator=(const Samplers&) = delete;
+
+  [[nodiscard]] std::vector<Sampled> status(TimeNs now) const;
+  // Every producer's schema and newest sample, where there is one.
+  void visit(const SampleVisitor& visitor) const;
+
+  bool poll(TimeNs now) override;
+  bool fall_asleep(TimeNs) override { return true; }
+  [[nodiscard]] TimeNs next_deadline() const override { return next_at_; }
+
+ private:
+  struct Host {
+    Host(std::string where, exchange::SamplingOptions options, TimeNs now) : address(std::move(where)), sampling(std::move(options), now) {}
+    std::string address;
+    exchange::Sampling sampling;
+    std::optional<exchange::UdpPort> port;  // none: its address is not known yet
+    TimeNs look_up_at = 0;                  // the next time at which its name is asked for; never: somebody is at it
+    std::string trouble;                    // of its name; empty: none
+  };
+  // The sources of this machine.
+  struct Own {
+    std::vector<std::shared_ptr<const SourceSettings>> settings;
+    std::vector<char> memory;
+    ofs_sources sources{};
+    exchange::Schema schema;
+    exchange::Sample newest;
+    TimeNs next_at = 0, newest_at = never;
+    std::uint64_t spent_ns = 0;
+  };
+
+  explicit Samplers(loop::Loop& loop) : loop_(loop) {}
+  [[nodiscard]] Status open_hosts(const SamplingSettings& settings, TimeNs now);
+  [[nodiscard]] Status open_own(const SamplingSettings& settings, TimeNs now);
+  void look_up(Host& host);
+  void on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs now);
+  void on_readable(Host& host, TimeNs now);
+  void send(Host& host);
+  void read_own(TimeNs now);
+  void note_deadline();
+
+  loop::Loop& loop_;
+  TimeNs interval_ns_ = second_ns;
+  TimeNs next_at_ = 0;  // the first deadline of all: the loop asks in every round, and there may be many hosts
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::unique_ptr<loop::JobPool> names_;  // a thread of its own: a name server may take seconds. Goes before hosts_
+  std::unique_ptr<Own> own_;
+  exchange::SamplingEffects effects_;
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace offpath::agent

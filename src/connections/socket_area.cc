@@ -1,0 +1,446 @@
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "connections/socket_cells.h"
+
+namespace offpath::channel {
+
+using wire::TcpAreaLayout;
+using wire::TcpError;
+using wire::TcpNews;
+using wire::TcpWish;
+using wire::TcpWishKind;
+namespace news = wire::tcp_news;
+
+namespace {
+
+std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
+}
+
+}  // namespace
+
+// ---- memory
+
+namespace {
+constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
+[[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
+// Of a process: itself, and two bits for each handle.
+[[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept { return line_bytes + align_up(16ull * words_of(layout), line_bytes); }
+[[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
+[[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept { return cells_at(layout) + layout.flows * cell_bytes; }
+// Of a listener: how many it has on each core.
+constexpr std::uint64_t seats_bytes = wire::tcp_cores_max * sizeof(std::uint16_t);
+[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept { return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
+  return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
+}
+[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept { return kept_at(layout) + align_up(kept_bytes, page_bytes); }
+}  // namespace
+
+TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
+  TcpAreaLayout layout;
+  layout.flows = options.flows;
+  layout.bytes = rings_at(layout, options.kept_bytes) + std::uint64_t{options.flows} * (std::uint64_t{options.send_bytes} + options.receive_bytes);
+  return layout;
+}
+
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process)
+    : memory_(memory), layout_(layout_of(options)), send_bytes_(options.send_bytes), receive_bytes_(options.receive_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
+  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
+  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) && std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
+  shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
+  cores_ = cores_told();
+}
+
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake) : SocketArea(memory, options, std::move(wake), 0) {
+  shared_ = new (memory_.data() + layout_.own()) Shared{};
+  shared_->lock.init();
+  shared_->processes = 1;
+  process(0).is = Process::Is::alive;
+  spread();
+}
+
+void SocketArea::spread() {
+  cores_ = cores_told();
+  shared_->first_free.fill(nobody);
+  for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
+}
+
+// What the agent told is the same for the whole life of the area; none before it was opened.
+std::uint32_t SocketArea::cores_told() const noexcept {
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
+}
+
+MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
+
+SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
+  return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
+}
+
+SocketArea::Process& SocketArea::process(std::uint32_t number) const noexcept {
+  return *std::launder(reinterpret_cast<Process*>(memory_.data() + processes_at(layout_) + number * process_bytes(layout_)));
+}
+
+std::uint64_t& SocketArea::held_word(std::uint32_t number, Handle handle) const noexcept {
+  return reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&process(number)) + line_bytes)[handle / 64];
+}
+
+std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) const noexcept { return held_word(number, handle + words_of(layout_) * 64); }
+
+std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
+
+std::uint16_t& SocketArea::seated(Handle listener, std::uint32_t core) const noexcept {
+  return reinterpret_cast<std::uint16_t*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
+}
+
+// Where wishes about it go.
+std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
+
+std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
+  return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) + (receives ? send_bytes_ : 0);
+}
+
+Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
+  const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
+  if (handle >= layout_.flows || cell(handle).is != wanted) return fail(Error::invalid, "handle {} is no {}", handle, listener ? "listener" : "connection");
+  return &cell(handle);
+}
+
+// One that has handles left, each in its turn.
+std::uint32_t SocketArea::next_core() noexcept {
+  for (std::uint32_t i = 0; i < cores_ - 1; ++i) {
+    const std::uint32_t core = shared_->turn++ % cores_;
+    if (shared_->first_free[core] != nobody) return core;
+  }
+  return cores_ == 1 ? 0 : shared_->turn++ % cores_;
+}
+
+std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) noexcept {
+  const Handle handle = shared_->first_free[core];
+  if (handle == nobody) return std::nullopt;
+  shared_->first_free[core] = cell(handle).next;
+  clear(handle);
+  // Of one that died before it had let go.
+  for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
+  cell(handle).allowed = receive_bytes_;
+  cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
+  return handle;
+}
+
+void SocketArea::free_handle(Handle handle) noexcept {
+  clear(handle);
+  cell(handle).next = std::exchange(shared_->first_free[core_of(handle)], handle);
+}
+
+void SocketArea::clear(Handle handle) noexcept {
+  cell(handle) = Cell{};
+  cell(handle).woken = every_process;
+}
+
+// ---- wishes
+
+bool SocketArea::room(std::uint32_t core) const noexcept {
+  const bool there =
+      shared_->wishes[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) < layout_.wish_slots;
+  if (!there) shared_->waits_for_room |= 1u << core;
+  return there;
+}
+
+bool SocketArea::room_anywhere() const noexcept {
+  bool there = false;
+  for (std::uint32_t core = 0; core < cores_; ++core) there = room(core) || there;
+  return there;
+}
+
+void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
+  std::uint64_t& wishes = shared_->wishes[core];
+  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) + wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes).store(++wishes, std::memory_order_release);
+  ++shared_->posted;
+}
+
+// All cores that have something to take, for who died before it had told may have posted to any.
+void SocketArea::tell_agent() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    const std::uint64_t lines = wire::tcp_word::of_core(core);
+    if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) continue;
+    if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core]) tell_core(core);
+  }
+}
+
+void SocketArea::tell_core(std::uint32_t core) noexcept {
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep).store(0, std::memory_order_relaxed);
+  wake_(core);
+}
+
+void SocketArea::name_rings(Handle handle, TcpWish& wish) const noexcept {
+  wish.handle = handle;
+  wish.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
+  wish.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
+  wish.send_bytes = send_bytes_;
+  wish.receive_bytes = receive_bytes_;
+}
+
+void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
+  Cell& owing = cell(handle);
+  if (owing.owed == 0) ++shared_->owing;
+  owing.owed |= what;
+  if (settle(handle)) --shared_->owing;
+}
+
+// True: it owes nothing any more.
+bool SocketArea::settle(Handle handle) noexcept {
+  Cell& owing = cell(handle);
+  constexpr struct {
+    Owed owed;
+    TcpWishKind kind;
+  } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
+               {owed_holders, TcpWishKind::holders}, {owed_options, TcpWishKind::options}};
+  for (const auto& each : order) {
+    if ((owing.owed & each.owed) == 0) continue;
+    const std::uint32_t core = ring_of(handle);
+    if (!room(core)) return false;
+    TcpWish wish{};
+    wish.kind = each.kind;
+    wish.handle = handle;
+    if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + receive_bytes_;
+    if (each.owed == owed_holders) {
+      owing.woken = owing.holders == 1 ? owing.holder : every_process;
+      wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
+    }
+    if (each.owed == owed_options) {
+      wish.flags = static_cast<std::uint16_t>((owing.wishes.gathers ? 0 : wire::tcp_no_delay) | (owing.wishes.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
+      wish.keepalive_idle_s = owing.wishes.keepalive_idle_s;
+      wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
+      wish.keepalive_probes = owing.wishes.keepalive_probes;
+      wish.user_timeout_ms = owing.wishes.user_timeout_ms;
+    }
+    post(core, wish);
+    owing.owed &= static_cast<std::uint8_t>(~each.owed);
+  }
+  return true;
+}
+
+void SocketArea::settle() noexcept {
+  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room_anywhere(); ++handle)
+    if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
+  for (Handle handle = 0; handle < layout_.flows && may_fill_seats(); ++handle)
+    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_seats(handle);
+}
+
+// On some core a listener lacks seats, and there are handles and room for them: only then it is worth a look at all cells.
+bool SocketArea::may_fill_seats() const noexcept {
+  for (std::uint32_t core = 0; core < cores_; ++core)
+    if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
+  return false;
+}
+
+void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept {
+  const auto bit = static_cast<std::uint16_t>(1u << core);
+  if (((listener.lacks & bit) != 0) == lacks) return;
+  listener.lacks ^= bit;
+  if (lacks) ++shared_->lacking[core];
+  else --shared_->lacking[core];
+}
+
+// Connections are spread unevenly, so each core has half as many again as its part of them.
+std::uint32_t SocketArea::seats_of_core(const Cell& listener) const noexcept {
+  return std::min(listener.backlog, (3 * listener.backlog + 2 * cores_ - 1) / (2 * cores_));
+}
+
+// Other cores have the listener once that was told.
+void SocketArea::fill_seats(Handle handle) noexcept {
+  Cell& listener = cell(handle);
+  const std::uint32_t wanted = seats_of_core(listener);
+  const std::uint32_t listening = (listener.told & news::listening) != 0 ? cores_ : 1;
+  for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
+    fill_seats(handle, core);
+    set_lacks(listener, core, seated(handle, core) < wanted);
+  }
+}
+
+void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
+  const Cell& listener = cell(handle);
+  const std::uint32_t wanted = seats_of_core(listener);
+  while (seated(handle, core) < wanted && room(core)) {
+    const auto seat = take_handle(core);
+    if (!seat) break;
+    cell(*seat).is = Cell::Is::seat;
+    cell(*seat).listener = handle;
+    cell(*seat).serial = listener.serial;
+    TcpWish wish{};
+    wish.kind = TcpWishKind::seat;
+    wish.listener = handle;
+    name_rings(*seat, wish);
+    post(core, wish);
+    ++seated(handle, core);
+  }
+}
+
+// ---- news
+
+void SocketArea::mark_changed(Handle handle) noexcept {
+  if (cell(handle).holders == 1) return set_changed(cell(handle).holder, handle);
+  for (std::uint32_t each = 0; each < shared_->processes && cell(handle).holders > 0; ++each)
+    if (is_held(each, handle)) set_changed(each, handle);
+}
+
+std::optional<SocketArea::Handle> SocketArea::take_changed() {
+  const Lock lock(*this);
+  Process& own = process(process_);
+  const std::uint32_t group = group_of_handles();
+  while (own.changed != 0) {
+    const auto at = static_cast<std::uint32_t>(std::countr_zero(own.changed));
+    for (Handle handle = at * group; handle < std::min((at + 1) * group, layout_.flows); handle += 64) {
+      std::uint64_t& changed = changed_word(process_, handle);
+      if (changed == 0) continue;
+      const Handle found = handle + static_cast<std::uint32_t>(std::countr_zero(changed));
+      changed &= changed - 1;
+      return found;
+    }
+    std::atomic_ref<std::uint64_t>(own.changed).store(own.changed & (own.changed - 1), std::memory_order_relaxed);
+  }
+  return std::nullopt;
+}
+
+bool SocketArea::has_news() const noexcept {
+  for (std::uint32_t core = 0; core < cores_; ++core)
+    if (word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
+        std::atomic_ref<std::uint64_t>(shared_->news_taken[core]).load(std::memory_order_relaxed))
+      return true;
+  return std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
+}
+
+bool SocketArea::has_changed() const noexcept {
+  return std::atomic_ref<std::uint64_t>(process(process_).changed).load(std::memory_order_relaxed) != 0;
+}
+
+bool SocketArea::undelivered() {
+  const Lock lock(*this);
+  take_all();
+  for (Handle handle = 0; handle < layout_.flows; ++handle) {
+    const Cell& each = cell(handle);
+    const bool lives = (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & news::closed) == 0;
+    if (lives && each.acknowledged < each.offered) return true;
+  }
+  return false;
+}
+
+bool SocketArea::is_seat_of(const Cell& seat, const Cell& listener) noexcept {
+  return listener.is == Cell::Is::listener && listener.serial == seat.serial;
+}
+
+void SocketArea::take(const TcpNews& told) noexcept {
+  if (told.handle == wire::tcp_no_handle && told.listener < shared_->processes) return let_go_of_all(told.listener);
+  if (told.handle >= layout_.flows) return;
+  Cell& about = cell(told.handle);
+  if (about.is == Cell::Is::free) return;
+  mark_changed(told.handle);
+  about.told |= told.what;
+  if (told.error != TcpError::none) about.error = told.error;
+  if ((told.what & (news::connected | news::accepted | news::listening)) != 0) {
+    about.port = told.port;
+    about.local_address = told.local_address;
+    about.remote_address = told.remote_address;
+    about.remote_port = told.remote_port;
+  }
+  if ((told.what & news::listening) != 0 && cores_ > 1 && about.is == Cell::Is::listener) fill_seats(told.handle);
+  if ((told.what & news::accepted) != 0 && about.is == Cell::Is::seat) {
+    about.is = Cell::Is::flow;
+    about.next = nobody;
+    Cell& listener = cell(about.listener);
+    if (!is_seat_of(about, listener)) {  // it was closed meanwhile
+      end(told.handle, true);
+    } else if (mark_changed(about.listener); listener.first_waiting == nobody) {
+      listener.first_waiting = listener.last_waiting = told.handle;
+    } else {
+      cell(listener.last_waiting).next = told.handle;
+      listener.last_waiting = told.handle;
+    }
+  }
+  if (told.mss != 0) {
+    about.mss = told.mss;
+    about.round_trip_us = told.round_trip_us;
+    about.window = told.window;
+  }
+  about.received = std::clamp(told.received, about.received, about.read + receive_bytes_);
+  about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
+  if ((told.what & news::gone) == 0) return;
+  about.gone = true;
+  if (about.owed != 0) --shared_->owing;
+  about.owed = 0;
+  if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
+    Cell& listener = cell(about.listener);
+    --seated(about.listener, core_of(told.handle));
+    set_lacks(listener, core_of(told.handle), true);
+  }
+  if (about.is == Cell::Is::listener) dismiss(about);
+  if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
+}
+
+bool SocketArea::take_all(std::uint32_t core) noexcept {
+  const std::uint64_t lines = wire::tcp_word::of_core(core);
+  const std::uint64_t posted = word(memory_, lines + wire::tcp_word::news).load(std::memory_order_acquire);
+  std::uint64_t& taken = shared_->news_taken[core];
+  if (posted == taken) return false;
+  while (taken != posted) {
+    TcpNews told;
+    std::memcpy(&told, memory_.data() + layout_.news() + layout_.of_core(core) + taken % layout_.news_slots * TcpAreaLayout::slot_bytes, sizeof told);
+    take(told);
+    ++taken;
+  }
+  word(memory_, lines + wire::tcp_word::news_taken).store(taken, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 2) tell_core(core);
+  return true;
+}
+
+bool SocketArea::take_all() noexcept {
+  const std::uint64_t before = shared_->posted;
+  bool told = false;
+  for (std::uint32_t core = 0; core < cores_; ++core) told = take_all(core) || told;
+  if (shared_->posted != before) tell_agent();
+  return told;
+}
+
+bool SocketArea::take_in() {
+  const Lock lock(*this);
+  bool told = take_all();
+  if (process(process_).told) {
+    std::atomic_ref<std::uint32_t>(process(process_).told).store(0, std::memory_order_relaxed);
+    told = true;
+  }
+  const std::uint64_t before = shared_->posted;
+  settle();
+  if (shared_->posted != before) tell_agent();
+  return told;
+}
+
+bool SocketArea::fall_asleep() {
+  const Lock lock(*this);
+  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
+  word(memory_, asleep).store(shared_->waits_for_room != 0 ? 2 : 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool something = process(process_).told != 0;
+  const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    if ((waited >> core & 1) != 0) something = room(core) || something;
+    something = something || word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) != shared_->news_taken[core];
+  }
+  if (!something) return true;
+  word(memory_, asleep).store(0, std::memory_order_relaxed);
+  return false;
+}
+
+void SocketArea::stay_awake() {
+  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
+  if (word(memory_, asleep).load(std::memory_order_relaxed) != 0) word(memory_, asleep).store(0, std::memory_order_relaxed);
+}
+
+}  // namespace offpath::channel

@@ -1,0 +1,268 @@
+// What a program asks of its connections.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "connections/socket_cells.h"
+#include "wire/areas/flow_steering.h"
+
+namespace offpath::channel {
+
+using wire::TcpError;
+using wire::TcpWish;
+using wire::TcpWishKind;
+namespace news = wire::tcp_news;
+
+namespace {
+
+tl::unexpected<Failure> failure_of(TcpError error) {
+  switch (error) {
+    case TcpError::refused: return fail(Error::peer_lost, "the connection was refused");
+    case TcpError::reset: return fail(Error::peer_lost, "the connection was reset by its peer");
+    case TcpError::timed_out: return fail(Error::timeout, "the connection timed out");
+    case TcpError::unreachable: return fail(Error::peer_lost, "the peer cannot be reached");
+    case TcpError::address_in_use: return fail(Error::exists, "the address is in use");
+    case TcpError::no_room: return fail(Error::no_space, "the agent has no room for a connection");
+    case TcpError::denied: return fail(Error::denied, "ports below 1024 are for root and the agent's own user");
+    case TcpError::none: break;
+  }
+  return fail(Error::closed, "the connection is closed");
+}
+
+// Copies out of a ring, or into it.
+template <class Copy>
+void by_pieces(std::uint64_t position, std::size_t bytes, std::uint32_t ring_bytes, const Copy& copy) {
+  const std::size_t at = position & (ring_bytes - 1), first = std::min<std::size_t>(bytes, ring_bytes - at);
+  copy(at, 0, first);
+  if (first < bytes) copy(0, first, bytes - first);
+}
+
+}  // namespace
+
+Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
+  const Lock lock(*this);
+  if (port == 0) return fail(Error::invalid, "a listener wants a port");
+  if (!room(0)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle(next_core());
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
+  Cell& listener = cell(*handle);
+  listener.is = Cell::Is::listener;
+  listener.listens = true;
+  listener.port = port;
+  listener.serial = ++shared_->listeners;
+  listener.backlog = std::clamp(backlog, 1u, layout_.flows);
+  for (std::uint32_t core = 0; core < cores_; ++core) seated(*handle, core) = 0;
+  hold(process_, *handle);
+  TcpWish wish{};
+  wish.kind = TcpWishKind::listen;
+  wish.handle = *handle;
+  wish.port = port;
+  wish.flags = flags;
+  wish.receive_bytes = receive_bytes_;
+  post(0, wish);
+  fill_seats(*handle);
+  tell_agent();
+  return *handle;
+}
+
+Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
+  const Lock lock(*this);
+  // With a port of the program's own the connection is the core's that its frames are steered to; otherwise that core finds a port.
+  const auto own = static_cast<std::uint32_t>(
+      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address)).load(std::memory_order_relaxed));
+  const std::uint32_t core = local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
+  if (!room(core)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  const auto handle = take_handle(core);
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
+  Cell& flow = cell(*handle);
+  flow.is = Cell::Is::flow;
+  flow.remote_address = remote.address;
+  flow.remote_port = remote.port;
+  hold(process_, *handle);
+  TcpWish wish{};
+  wish.kind = TcpWishKind::connect;
+  wish.port = local_port;
+  wish.remote_address = remote.address;
+  wish.remote_port = remote.port;
+  wish.flags = flags;
+  name_rings(*handle, wish);
+  post(core, wish);
+  name_holders(*handle);
+  tell_agent();
+  return *handle;
+}
+
+Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  OFP_ASSIGN(Cell* const listener, find(handle, true));
+  if (listener->first_waiting == nobody) {
+    if ((listener->told & news::closed) != 0) return failure_of(listener->error);
+    return fail(Error::would_block, "nobody has connected");
+  }
+  const Handle flow = listener->first_waiting;
+  listener->first_waiting = std::exchange(cell(flow).next, nobody);
+  --seated(handle, core_of(flow));
+  hold(process_, flow);
+  name_holders(flow);
+  fill_seats(handle);
+  tell_agent();
+  return flow;
+}
+
+Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
+  const Lock lock(*this);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
+  if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+  if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
+  if ((flow->told & (news::connected | news::accepted)) == 0) return fail(Error::would_block, "the connection is not there yet");
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
+  if (bytes.empty()) return 0;
+  if (taken == 0 || !room(core_of(handle))) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+  std::byte* const to = ring(handle, false);
+  by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
+  flow->offered += taken;
+  TcpWish wish{};
+  wish.kind = TcpWishKind::offer;
+  wish.handle = handle;
+  wish.position = flow->offered;
+  post(core_of(handle), wish);
+  tell_agent();
+  return taken;
+}
+
+Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const Reading& reading) {
+  const Lock lock(*this);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->read + reading.skip >= flow->received) take_all();
+  const std::uint64_t at = std::min(flow->read + reading.skip, flow->received);  // another may have read meanwhile
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
+  if (taken == 0 && !bytes.empty()) {
+    if ((flow->told & news::finished) != 0) return 0;
+    if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+    return fail(Error::would_block, "nothing has come");
+  }
+  if (!reading.discards) {
+    const std::byte* const ring_at = ring(handle, true);
+    by_pieces(at, taken, receive_bytes_, [&](std::size_t from, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, ring_at + from, length); });
+  }
+  if (reading.peeks) return taken;
+  flow->read += taken;
+  // The agent need not hear of every byte that was read: the peer has the rest of the window.
+  if (flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
+    owe(handle, owed_allow);
+    tell_agent();
+  }
+  return taken;
+}
+
+Status SocketArea::finish(Handle handle) {
+  const Lock lock(*this);
+  OFP_ASSIGN(Cell* const flow, find(handle));
+  if (flow->finishing || flow->gone) return {};
+  flow->finishing = true;
+  owe(handle, owed_finish);
+  tell_agent();
+  return {};
+}
+
+void SocketArea::close(Handle handle) {
+  const Lock lock(*this);
+  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, false);
+  tell_agent();
+}
+
+void SocketArea::abort(Handle handle) {
+  const Lock lock(*this);
+  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, true);
+  tell_agent();
+}
+
+bool SocketArea::stop(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  if (handle >= layout_.flows || !is_held(process_, handle)) return false;
+  Cell& at = cell(handle);
+  const bool listens = at.is == Cell::Is::listener;
+  const std::uint8_t decided = listens ? news::closed : news::closed | news::connected | news::accepted;
+  if ((!listens && at.is != Cell::Is::flow) || (at.told & decided) != 0) return false;
+  if (listens) dismiss(at);
+  else at.error = TcpError::reset;
+  at.told |= news::closed;
+  mark_changed(handle);
+  owe(handle, listens ? owed_release : owed_abort);
+  at.stopped = true;  // last: who dies before it has another tell the agent again, which forgives that
+  tell_agent();
+  return true;
+}
+
+// Its backlog ends, and it wants no more seats.
+void SocketArea::dismiss(Cell& listener) noexcept {
+  for (std::uint32_t core = 0; core < cores_; ++core) set_lacks(listener, core, false);
+  listener.serial = ++shared_->listeners;  // what is on its way to it is nobody's
+  for (Handle flow = std::exchange(listener.first_waiting, nobody); flow != nobody;) {  // nobody will see them: their peers learn it
+    const Handle next = cell(flow).next;
+    end(flow, true);
+    flow = next;
+  }
+}
+
+void SocketArea::end(Handle handle, bool abort) noexcept {
+  if (handle >= layout_.flows) return;
+  Cell& ends = cell(handle);
+  if (ends.is != Cell::Is::flow && ends.is != Cell::Is::listener) return;
+  if (ends.is == Cell::Is::listener) dismiss(ends);
+  ends.is = Cell::Is::ending;
+  if (ends.gone) return free_handle(handle);
+  if (ends.stopped) return;
+  // What has come and was not read is lost, which the peer has to know (RFC 1122, 4.2.2.13).
+  owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
+}
+
+void SocketArea::set_wishes(Handle handle, const FlowWishes& wishes) {
+  const Lock lock(*this);
+  const auto flow = find(handle);
+  if (!flow || (*flow)->gone || (*flow)->wishes == wishes) return;
+  (*flow)->wishes = wishes;
+  owe(handle, owed_options);
+  tell_agent();
+}
+
+Result<SocketArea::Look> SocketArea::look(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known(Handle handle) const {
+  const Lock lock(*this);
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
+  if (handle >= layout_.flows || (cell(handle).is != Cell::Is::flow && cell(handle).is != Cell::Is::listener))
+    return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);
+  const Cell& at = cell(handle);
+  const bool closed = (at.told & news::closed) != 0;
+  Look look{};
+  look.connected = (at.told & (news::connected | news::accepted | news::listening)) != 0 && !closed;
+  look.closed = closed;
+  look.finished = (at.told & news::finished) != 0;
+  look.unread = at.received - at.read;
+  look.received = at.received;
+  look.unacknowledged = at.offered - at.acknowledged;
+  look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
+  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
+  look.error = at.error;
+  look.acknowledged = at.acknowledged;
+  look.round_trip_us = at.round_trip_us;
+  look.window = at.window;
+  look.mss = at.mss;
+  look.local = {at.local_address, at.port};
+  look.remote = {at.remote_address, at.remote_port};
+  return look;
+}
+
+}  // namespace offpath::channel

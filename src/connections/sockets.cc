@@ -1,0 +1,179 @@
+#include "connections/sockets.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "connections/join_message.h"
+#include "link/address.h"
+#include "link/handshake/handshake.h"
+#include "link/local/sealed_memory.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/tcp_messages.h"
+
+namespace offpath::channel {
+
+Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions& options, TimeNs deadline) {
+  const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
+  OFP_TRY(wire::check_tcp_area(layout));
+  for (const std::uint32_t bytes : {options.send_bytes, options.receive_bytes})
+    if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
+      return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
+  OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes, deadline));
+  std::unique_ptr<Sockets> made(new Sockets(&end, region));
+  made->area_.emplace(end.segment(region), options, made->waker());
+  made->memory_fd_ = end.segment_fd(region);
+  std::vector<std::byte> payload;
+  wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes}, wire::tcp_area_version, layout.wish_slots, layout.news_slots, layout.flows}, payload);
+  OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
+  made->opened_ = true;
+  made->area_->spread();
+  OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
+  OFP_ASSIGN(Newcomer own, made->introduce(0));  // with a socket for notices, too
+  made->join(std::move(own));
+  return made;
+}
+
+SocketArea::Wake Sockets::waker() const {
+  return [this](std::uint32_t core) {
+    const auto which = static_cast<std::uint8_t>(core);
+    static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough to read
+  };
+}
+
+// ---- several processes
+
+namespace {
+
+constexpr TimeNs introduction_wait_ns = second_ns;  // the agent takes datagrams as they come, so it is dead, or out of luck
+
+struct Pair {
+  Fd own, agents;
+};
+
+Result<Pair> pair_of_sockets() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
+  return Pair{Fd(ends[0]), Fd(ends[1])};
+}
+
+// Nothing is sent twice, and an agent that takes nothing is waited for only so long.
+Status send_with(int to, const wire::TcpJoin& join, const std::array<int, 2>& descriptors) {
+  const JoinMessage message(join, descriptors);
+  const TimeNs deadline = monotonic_ns() + introduction_wait_ns;
+  while (::sendmsg(to, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "sendmsg");
+    const TimeNs left = deadline - monotonic_ns();
+    if (left <= 0) return fail(Error::timeout, "the agent does not take the sockets of a new process");
+    pollfd room{to, POLLOUT, 0};
+    const timespec limit{left / second_ns, left % second_ns};
+    static_cast<void>(::ppoll(&room, 1, &limit, nullptr));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Sockets::Newcomer> Sockets::prepare_child() {
+  OFP_ASSIGN(const std::uint32_t process, area_->add_process());
+  return introduce(process);
+}
+
+Result<Sockets::Newcomer> Sockets::prepare_child(std::span<const SocketArea::Handle> handles) {
+  OFP_ASSIGN(const std::uint32_t process, area_->add_process(handles));
+  return introduce(process);
+}
+
+Result<Sockets::Newcomer> Sockets::introduce(std::uint32_t process) {
+  const auto introduced = [&]() -> Result<Newcomer> {
+    OFP_ASSIGN(Pair wake, pair_of_sockets());
+    OFP_ASSIGN(Pair notices, pair_of_sockets());
+    const wire::TcpJoin join{wire::TcpJoin::join, process};
+    OFP_TRY(send_with(wake_.get(), join, {wake.agents.get(), notices.agents.get()}));
+    return Newcomer{process, std::move(wake.own), std::move(notices.own)};
+  };
+  auto newcomer = introduced();
+  if (!newcomer) area_->drop_process(process);
+  return newcomer;
+}
+
+void Sockets::join(Newcomer newcomer) noexcept {
+  wake_ = std::move(newcomer.wake);
+  notices_ = std::move(newcomer.notices);
+  area_->become(newcomer.process);
+}
+
+void Sockets::renumber(int (*move)(int)) noexcept {
+  for (Fd* each : {&wake_, &notices_}) *each = Fd(move(each->release()));
+}
+
+Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer, const SocketOptions& options) {
+  if (newcomer.process >= wire::tcp_processes_max) return fail(Error::invalid, "process {} of {}", newcomer.process, wire::tcp_processes_max);
+  std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));
+  OFP_ASSIGN(made->inherited_, link::map_sealed(memory, SocketArea::layout_of(options).bytes, "the area of inherited connections"));
+  made->memory_fd_ = memory;
+  made->area_.emplace(made->inherited_.bytes(), options, made->waker(), newcomer.process);
+  made->join(std::move(newcomer));
+  return made;
+}
+
+Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, const std::string& name, const SocketOptions& options,
+                                                  TimeNs deadline) {
+  OFP_ASSIGN(const link::Address where, link::Address::parse(address));
+  if (where.kind != link::Address::Kind::unix_socket)
+    return fail(Error::unsupported, "connections want an agent on this machine (unix:/path), not {}", address);
+  link::HostOptions host;
+  host.name = name;
+  OFP_ASSIGN(auto link, link::connect(where, host, deadline));
+  auto end = std::make_unique<HostEnd>(std::move(link), host.layout);
+  OFP_ASSIGN(auto made, open(*end, options, deadline));
+  made->own_end_ = std::move(end);
+  return made;
+}
+
+// The memory goes back when the agent has let go of it: it would take what is withdrawn under open connections for nonsense.
+Sockets::~Sockets() {
+  if (end_ == nullptr || mark_.in_child()) return;  // they are others'
+  if (opened_) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::TcpClose{wire::tcp_area_version}, payload);
+    static_cast<void>(end_->call(wire::EntryKind::tcp_close, payload, deadline_after(end_->now(), second_ns)));
+  }
+  area_.reset();
+  end_->free(region_);
+}
+
+Status Sockets::clear() {
+  char bytes[16];
+  for (;;) {
+    const ssize_t got = ::recv(wake_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    if (got < 0 && errno == EAGAIN) return {};
+    return fail(Error::peer_lost, "the agent is gone, or has ended this program's connections");
+  }
+}
+
+void Sockets::clear_notices() noexcept {
+  char bytes[16];
+  while (::recv(notices_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {}
+}
+
+Status Sockets::wait(TimeNs deadline, TimeNs spin_ns) {
+  const TimeNs spin_until = deadline_after(monotonic_ns(), spin_ns);
+  for (;;) {
+    if (area_->take_in()) return {};
+    const TimeNs now = monotonic_ns();
+    if (now >= deadline) return fail(Error::timeout, "nothing was told about any connection");
+    if (now < spin_until || !area_->fall_asleep()) continue;
+    pollfd descriptor{wake_.get(), POLLIN, 0};
+    const TimeNs left = deadline == never ? 3600 * second_ns : deadline - now;
+    const timespec limit{left / second_ns, left % second_ns};
+    static_cast<void>(::ppoll(&descriptor, 1, &limit, nullptr));
+    if (descriptor.revents != 0) OFP_TRY(clear());
+  }
+}
+
+}  // namespace offpath::channel

@@ -1,0 +1,79 @@
+// Operations that nobody waits for yet: posted here, and ended by whoever looks next. No thread of its own: every call looks at what
+// the agent has written and goes on with whatever that answers. One of these for each connection; usable from several threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "host/requests/operation.h"
+#include "wire/messages/message_kinds.h"
+
+struct ofp_request;
+
+namespace offpath::host {
+
+class Requests {
+ public:
+  struct UnderWay {
+    std::unique_ptr<Operation> operation;
+    ofp_request* handle = nullptr;
+    std::uint64_t number = 0;
+    wire::EntryKind kind{};
+    std::vector<std::byte> payload;  // of the request that is to be posted, or was
+    std::uint64_t ticket = 0;        // 0: there was no room for it yet
+    bool over = false;
+    Status outcome{};
+    void (*callback)(void* user, ofp_request* request) = nullptr;
+    void* user = nullptr;
+  };
+  using UnderWayPtr = std::shared_ptr<UnderWay>;
+
+  explicit Requests(channel::HostEnd& end) : end_(end) {}
+
+  // `handle` is what next() and callbacks say. Never waits: without room for the request it is posted when there is.
+  [[nodiscard]] Result<UnderWayPtr> start(std::unique_ptr<Operation> operation, ofp_request* handle);
+  // How it has ended. Error::would_block: it has not until then.
+  [[nodiscard]] Status wait(const UnderWayPtr& request, TimeNs deadline);
+  // Once it has ended well; how it has failed, or Error::would_block.
+  [[nodiscard]] Result<Operation*> ended(const UnderWay& request);
+  // One that is over and has not been waited for, nor has a callback. Error::would_block: none until then. Error::not_found: nothing is
+  // under way.
+  [[nodiscard]] Result<ofp_request*> next(TimeNs deadline);
+  // The callback is called once, by the thread that finds it over. The event descriptor tells when to look.
+  void call_back(const UnderWayPtr& request, void (*callback)(void* user, ofp_request* request), void* user);
+  // It is not wanted any more: the agent is told, and what comes for it is given back.
+  void withdraw(const UnderWayPtr& request);
+  // Goes on with what has been answered, and calls back.
+  void look();
+  // The channel is closed: what is under way is over.
+  void close();
+
+ private:
+  struct Withdrawn {
+    std::unique_ptr<Operation> operation;
+    std::uint64_t ticket;
+    bool told;  // the agent
+  };
+  using Operations = std::vector<std::unique_ptr<Operation>>;
+
+  [[nodiscard]] Status compose(UnderWay& request);
+  [[nodiscard]] Status post(UnderWay& request);
+  void step(UnderWay& request);
+  void end(UnderWay& request, Status outcome);
+  void give_up(UnderWay& request);
+  void sweep(Operations& gone);
+  void look_once(std::vector<UnderWayPtr>* calls);
+  void look_and_call();
+  void arm();
+
+  channel::HostEnd& end_;
+  std::mutex mutex_;  // of all that follows, and of every UnderWay
+  std::map<std::uint64_t, UnderWayPtr> under_way_;  // and those that are over and have not been waited for
+  std::vector<Withdrawn> withdrawn_;
+  std::uint64_t last_number_ = 0;
+};
+
+}  // namespace offpath::host

@@ -1,0 +1,182 @@
+// A stream as the host program has it: what one batch looks like, and what of that can be known beforehand, so that
+// a send only multiplies by its rows.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frame/flatten.h"
+#include "frame/layout.h"
+#include "frame/schema.h"
+#include "host/connection.h"
+#include "host/send/known_columns.h"
+#include "wire/limits.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/region.h"
+#include "wire/messages/stream_messages.h"
+
+namespace offpath::host {
+
+// A column of plain memory: fixed width, no nulls. Bytes of `rows` rows follow from these alone.
+struct PlainColumn {
+  std::string name;
+  std::uint64_t row_bytes = 0;     // of a row's values side by side; unused for booleans
+  std::uint64_t values = 1;        // of one row: more (or less) in a fixed-size list
+  std::uint32_t value_bytes = 0;
+  bool boolean = false;            // a bit each; a byte each where there is a stride
+
+  // What lies between the first byte of the first row and the last byte of the last one.
+  [[nodiscard]] std::uint64_t span_bytes(std::uint64_t rows, std::uint32_t stride) const noexcept {
+    if (rows == 0) return 0;
+    if (stride != 0) return (rows - 1) * stride + (boolean ? 1 : row_bytes);
+    return dense_bytes(rows);
+  }
+  [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t rows) const noexcept {
+    return boolean ? (rows * values + 7) / 8 : rows * row_bytes;
+  }
+};
+
+// What a send is asked to do; the arguments of ofp_send_columns and ofp_send.
+struct SendRequest {
+  std::uint64_t rows = 0;
+  std::string_view row_key, column_key;
+  std::uint32_t flags = 0;
+};
+
+struct MoveRequest {
+  std::span<const ofp_piece> pieces;
+  std::uint64_t object_bytes = 0;
+  std::string_view row_key, column_key;
+  bool update = false;
+  std::uint32_t flags = 0;
+};
+
+class Stream {
+ public:
+  // `schema` may be empty for destinations that take bytes as they are: then there is one column of bytes.
+  [[nodiscard]] static Result<std::unique_ptr<Stream>> open(ConnectionPtr connection, std::string_view name,
+                                                            frame::Schema schema, std::span<const std::uint32_t> strides,
+                                                            const ofp_stream_options* options);
+  [[nodiscard]] Status close(std::int64_t wait_ns);
+
+  // `strides`: one for each column, or empty: those of the opening.
+  [[nodiscard]] Result<std::uint64_t> send_columns(const void* const* data, std::span<const std::uint32_t> strides,
+                                                   const SendRequest& request);
+  [[nodiscard]] Result<std::uint64_t> send_batch(const ArrowArray& batch, const SendRequest& request);
+  [[nodiscard]] Result<std::uint64_t> move(const MoveRequest& request);
+  [[nodiscard]] Result<std::uint64_t> step_end(std::string_view row_key);
+
+  [[nodiscard]] Status wait_pulled(std::uint64_t ticket, std::int64_t wait_ns);
+  [[nodiscard]] Status wait_stored(std::uint64_t ticket, std::int64_t wait_ns);
+  [[nodiscard]] std::uint64_t pulled() const noexcept;
+  [[nodiscard]] std::uint64_t stored() const noexcept { return connection_->end.stored(number_); }
+  [[nodiscard]] std::uint64_t credit_bytes() const { return connection_->end.credit_left(number_); }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] std::size_t columns() const noexcept { return columns_.size(); }
+  [[nodiscard]] Connection& connection() const noexcept { return *connection_; }
+
+ private:
+  // Memory as a send names it: lying where it lies, or to be copied.
+  struct Source {
+    const void* address = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint32_t stride_bytes = 0;
+    std::uint32_t value_bytes = 0;  // with a stride
+    std::uint64_t values = 0;       // with a stride
+    std::uint8_t bit_offset = 0;
+  };
+  using Posting = HostEnd::Posting;
+
+  Stream() = default;
+  [[nodiscard]] Status prepare(frame::Schema schema, std::span<const std::uint32_t> strides);
+  [[nodiscard]] Status prepare_columns(const frame::Schema& schema, std::span<const std::uint32_t> strides);
+  [[nodiscard]] bool bytes_as_they_are() const noexcept {
+    return destination_ == wire::Destination::native || destination_ == wire::Destination::serialised;
+  }
+  [[nodiscard]] Status check(const SendRequest& request) const;
+  [[nodiscard]] Status check_strides(std::span<const std::uint32_t> strides) const;
+  [[nodiscard]] bool copies(std::uint32_t flags) const noexcept {
+    return (flags & OFP_SEND_SNAPSHOT) != 0 || connection_->end.traits().staged;
+  }
+
+  [[nodiscard]] Result<std::uint64_t> post_columns(const void* const* data, const std::uint32_t* strides,
+                                                   const SendRequest& request);
+  [[nodiscard]] Status name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                                    const SendRequest& request, std::uint32_t set = 0);
+  [[nodiscard]] Status name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                                       const SendRequest& request, std::uint32_t set,
+                                       std::vector<HostEnd::RangeName>& announced);
+  void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
+  [[nodiscard]] bool may_name(Posting& posting, std::size_t place) const;
+  void remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named);
+  struct Extent {
+    const std::byte* begin;
+    std::uint64_t bytes;
+  };
+  [[nodiscard]] Extent extent_of(std::size_t column, const void* const* data, const std::uint32_t* strides,
+                                 std::uint64_t rows) const;
+  [[nodiscard]] std::string name_of_buffer(std::size_t index) const;
+
+  // A request of any form: names or copies its sources, lets `build` append the payload for their names, posts it.
+  struct Request {
+    wire::EntryKind kind;
+    std::span<const Source> sources;
+    std::uint64_t charge;
+    std::uint32_t flags;
+  };
+  using Build = std::function<void(std::span<const wire::BufferRef>, std::vector<std::byte>&)>;
+  using Describe = std::function<std::string(std::size_t)>;  // what an error calls a source
+  [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build, const Describe& describe);
+  [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, std::uint32_t flags,
+                                                    std::vector<HostEnd::RangeName>& announced);
+  [[nodiscard]] Result<Staging::Place> copy(std::span<const Source> sources, const std::vector<bool>& chosen,
+                                            std::uint32_t flags, std::span<wire::BufferRef> names);
+  void note(std::uint64_t ticket, bool copied);
+  [[nodiscard]] bool is_copied(std::uint64_t ticket) const;
+
+  ConnectionPtr connection_;
+  std::uint32_t number_ = 0;
+  std::string name_;
+  wire::Destination destination_ = wire::Destination::ipc_page;
+  std::uint64_t rows_max_ = 0;
+  std::uint64_t charge_base_ = 0;
+  frame::Layout layout_;
+  std::vector<PlainColumn> columns_;
+  std::vector<std::uint32_t> strides_;  // of the opening
+  std::string not_plain_;               // why columns cannot be sent; empty: they can
+
+  // Reused by send_columns; belong to whoever holds the channel's lock.
+  std::vector<std::byte> payload_;
+  std::vector<wire::BufferRef> names_;
+  std::vector<HostEnd::RangeName> uses_;
+  std::vector<std::uint32_t> hints_;
+  std::size_t payload_bytes_ = 0;
+  std::uint64_t charge_ = 0, span_bytes_ = 0;
+  KnownColumns known_;
+  std::uint32_t missing_ = 0;  // the first column that is not announced
+
+  // Reused by send_batch.
+  std::mutex batch_mutex_;
+  frame::BatchView view_;
+
+  // Tickets of batches that were copied do not lease the program's memory: they count as pulled at once.
+  std::atomic<std::uint64_t> leased_ticket_ = 0, copied_ticket_ = 0;  // the newest of each
+  mutable std::mutex copied_mutex_;
+  std::vector<std::uint64_t> copied_;  // not pulled yet
+};
+
+// Of a key or name: NULL is the empty one.
+[[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what, std::size_t bytes_max = wire::key_bytes_max);
+
+// The schema of ofp_stream_open_columns.
+[[nodiscard]] Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t count);
+
+}  // namespace offpath::host
+
+struct ofp_stream {
+  std::unique_ptr<offpath::host::Stream> stream;
+};

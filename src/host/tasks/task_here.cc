@@ -1,0 +1,327 @@
+#include "host/tasks/task_here.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "base/bytes.h"
+#include "wire/messages/function_outputs.h"
+
+namespace offpath::host {
+
+namespace {
+
+Result<const ofp_plugin*> load(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(Error::not_found, "{}", dlerror());
+  const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
+  const ofp_plugin* const plugin = entry != nullptr ? entry() : nullptr;
+  if (plugin == nullptr) return fail(Error::invalid, "{} is no plug-in that can be used here", path);
+  if (plugin->version != OFP_PLUGIN_VERSION || plugin->struct_bytes < sizeof(ofp_plugin))
+    return fail(Error::version, "{} was built for version {} of offpath/plugin.h, this library has {}", path, plugin->version, OFP_PLUGIN_VERSION);
+  return plugin;
+}
+
+}  // namespace
+
+// What a function sees. As in a worker (plugin/worker_context), but for the memory, which is the program's own.
+class ContextHere {
+ public:
+  ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) : plugins_(plugins), request_(request) {
+    std::vector<wire::FunctionOutputs::Room> named;
+    for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
+      rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
+      named.push_back({request.outputs[i].name, request.outputs[i].bytes});
+    }
+    own_.resize(request.outputs_count);
+    outputs_ = wire::FunctionOutputs(std::move(named), UINT64_MAX, true);
+    ofp_context& visible = context_.visible;
+    context_.owner = this;
+    visible.struct_bytes = sizeof(ofp_context);
+    visible.function = std::strchr(request.function, '/') + 1;
+    arguments_.resize(request.arguments_bytes / 8 + 1);
+    if (request.arguments_bytes != 0) std::memcpy(arguments_.data(), request.arguments, request.arguments_bytes);
+    visible.arguments = arguments_.data();
+    visible.arguments_bytes = request.arguments_bytes;
+    visible.deadline_ns = request.wait_ns > 0 ? deadline_after(monotonic_ns(), request.wait_ns) : never;
+    visible.output = output;
+    visible.shrink = shrink;
+    visible.time_left_ns = time_left;
+    visible.cancelled = is_cancelled;
+    visible.set_error = set_error;
+    visible.log = log_line;
+    visible.lane = lane;
+    visible.lanes = lanes;
+    visible.room_count = rooms_.size();
+    visible.rooms = rooms_.data();
+    visible.send = send;
+    visible.receive = receive;
+  }
+
+  Status take_inputs() {
+    inputs_.reserve(request_.inputs_count);
+    for (std::uint32_t i = 0; i < request_.inputs_count; ++i) {
+      const ofp_task_input& input = request_.inputs[i];
+      const void* data = input.data;
+      if (input.version != 0) {
+        OFP_ASSIGN(const PluginsHere::Kept* const kept, plugins_.keep(input));
+        data = kept->bytes.data();
+      }
+      inputs_.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name), data != nullptr ? data : &context_, input.bytes});
+    }
+    for (const ofp_input& input : inputs_) pointers_.push_back(&input);
+    context_.visible.input_count = pointers_.size();
+    context_.visible.inputs = pointers_.data();
+    return {};
+  }
+
+  Status call(ofp_function_pointer function) {
+    std::string thrown;
+    const std::int32_t status = wire::call_guarded([&] { return function(&context_.visible); }, thrown);
+    if (!thrown.empty()) error_ = thrown;
+    if (status == 0) return {};
+    if (error_.empty()) error_ = message_error_.empty() ? "it failed" : message_error_;
+    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_, status);
+  }
+
+  // Outputs that stay do so; what does not go to memory of the program is the session's.
+  void finish(PluginsHere::Made& made) {
+    made.output_bytes.resize(request_.outputs_count);
+    for (const wire::FunctionOutputs::Made& each : outputs_.made()) {
+      const ofp_task_output& output = request_.outputs[*each.room];
+      made.output_bytes[*each.room] = each.bytes;
+      if (output.data != nullptr && !own_[*each.room].empty()) std::memcpy(output.data, each.data, each.bytes);
+      if (output.version == 0) continue;
+      const auto* const from = static_cast<const std::byte*>(each.data);
+      plugins_.kept_[output.name] = {output.version, {from, from + each.bytes}};
+    }
+  }
+
+ private:
+  struct Visible {
+    ofp_context visible{};
+    ContextHere* owner = nullptr;
+  };
+  [[nodiscard]] bool is_input(const void* memory, std::uint64_t bytes) const noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    return std::ranges::any_of(inputs_, [&](const ofp_input& input) {
+      const auto data = reinterpret_cast<std::uintptr_t>(input.data);
+      return begin < data + input.bytes && data < begin + bytes;
+    });
+  }
+  static ContextHere& of(const ofp_context* context) noexcept { return *reinterpret_cast<const Visible*>(context)->owner; }
+
+  static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    const std::string_view wanted = name != nullptr ? name : "";
+    const auto room = self.outputs_.admit(wanted, bytes);
+    if (!room) {
+      self.error_ = room.error().message;
+      return nullptr;
+    }
+    // What is an input as well stays one until the function has returned.
+    void* data = self.request_.outputs[**room].data;
+    if (data == nullptr || self.is_input(data, bytes)) {
+      self.own_[**room].resize(std::max<std::uint64_t>(bytes, 1));
+      data = self.own_[**room].data();
+    }
+    if ((flags & OFP_DATA_UNSET) == 0) std::memset(data, 0, bytes);
+    self.outputs_.add(wanted, *room, data, bytes);
+    return data;
+  }
+  static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    return self.outputs_.shrink(output, bytes) ? 0 : -1;
+  }
+  static std::int64_t time_left(const ofp_context* context) {
+    return wire::time_left(context->deadline_ns);
+  }
+  static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
+  std::int32_t code_of(const Status& outcome) {
+    if (outcome) return OFP_MESSAGE_OK;
+    const std::lock_guard lock(mutex_);
+    message_error_ = outcome.error().message;
+    return static_cast<std::int32_t>(outcome.error().code);
+  }
+  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes) {
+    ContextHere& self = of(context);
+    return self.code_of(self.plugins_.messages_->send(context->lane, context->lanes, lane, tag, {static_cast<const std::byte*>(data), bytes}));
+  }
+  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes) {
+    ContextHere& self = of(context);
+    std::uint64_t received = 0;
+    const std::int32_t code = self.code_of(self.plugins_.messages_->receive(context->lane, context->lanes, lane, tag, {static_cast<std::byte*>(into), room},
+                                                                            context->deadline_ns, received));
+    if (bytes != nullptr) *bytes = received;
+    return code;
+  }
+  static void set_error(ofp_context* context, const char* message) {
+    ContextHere& self = of(context);
+    const std::lock_guard lock(self.mutex_);
+    self.error_ = message != nullptr ? message : "";
+  }
+  static void log_line(ofp_context* context, ofp_log_level level, const char* line) {
+    if (level >= OFP_LOG_WARNING && line != nullptr) std::fprintf(stderr, "offpath: %s: %.1000s\n", context->function, line);
+  }
+
+  PluginsHere& plugins_;
+  const ofp_task_request& request_;
+  Visible context_;
+  std::vector<std::uint64_t> arguments_;
+  std::vector<ofp_input> inputs_;
+  std::vector<const ofp_input*> pointers_;
+  std::vector<ofp_room> rooms_;
+  wire::FunctionOutputs outputs_{{}, 0};
+  std::vector<std::vector<std::byte>> own_;  // of rooms that are not the program's memory
+  std::mutex mutex_;  // a function's threads may call all at once
+  std::string error_, message_error_;  // the second: of the last message that was not sent or received
+};
+
+PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team) : messages_(std::make_unique<MessagesHere>(has_team)) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (plugins[i].name != nullptr && plugins[i].path != nullptr) paths_.emplace(plugins[i].name, plugins[i].path);
+}
+
+Result<ofp_function_pointer> PluginsHere::find(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", name);
+  const std::string_view plugin = name.substr(0, slash), function = name.substr(slash + 1);
+  auto at = loaded_.find(plugin);
+  if (at == loaded_.end()) {
+    const auto path = paths_.find(plugin);
+    if (path == paths_.end()) return fail(Error::not_found, "this session of tasks has no plug-in \"{}\" to be run here (ofp_tasks_options.plugins)", plugin);
+    OFP_ASSIGN(const ofp_plugin* const made, load(path->second));
+    at = loaded_.emplace(plugin, made).first;
+  }
+  for (std::uint32_t i = 0; i < at->second->function_count; ++i)
+    if (at->second->functions[i].name != nullptr && function == at->second->functions[i].name) return at->second->functions[i].function;
+  return fail(Error::not_found, "plug-in \"{}\" has no function \"{}\"", plugin, function);
+}
+
+// As an agent would: what is there is not copied again.
+Result<const PluginsHere::Kept*> PluginsHere::keep(const ofp_task_input& input) {
+  auto at = kept_.find(input.name);
+  if (at != kept_.end() && at->second.version == input.version && at->second.bytes.size() == input.bytes) return &at->second;
+  if (input.data == nullptr && input.bytes != 0)
+    return fail(Error::not_found, "input \"{}\" is not here as version {}, and has no memory", input.name, input.version);
+  if (at == kept_.end()) at = kept_.emplace(input.name, Kept{}).first;
+  const auto* const from = static_cast<const std::byte*>(input.data);
+  at->second.version = input.version;
+  at->second.bytes.assign(from, from + input.bytes);
+  return &at->second;
+}
+
+Result<PluginsHere::Made> PluginsHere::run(const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) {
+  if (request.function == nullptr) return fail(Error::invalid, "function is NULL");
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i) {
+    if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
+    if (request.inputs[i].data == nullptr && request.inputs[i].bytes != 0 && request.inputs[i].version == 0)
+      return fail(Error::invalid, "input \"{}\" has neither memory nor a version", request.inputs[i].name);
+  }
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i)
+    if (request.outputs[i].name == nullptr) return fail(Error::invalid, "an output's name is NULL");
+  OFP_ASSIGN(const ofp_function_pointer function, find(request.function));
+  ContextHere context(*this, request, lane, lanes);
+  OFP_TRY(context.take_inputs());
+  Made made;
+  const TimeNs began = monotonic_ns();
+  OFP_TRY(context.call(function));
+  made.ran_ns = monotonic_ns() - began;
+  context.finish(made);
+  return made;
+}
+
+// ---- without an agent
+
+TasksHere::Task::Task(const ofp_task_request& request, std::vector<std::shared_ptr<Task>> after, TasksHere& session)
+    : session_(session), request_(request), function_(request.function), after_(std::move(after)) {
+  const auto* const arguments = static_cast<const std::byte*>(request.arguments);
+  arguments_.assign(arguments, arguments + request.arguments_bytes);
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i) names_.emplace_back(request.inputs[i].name);
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i) names_.emplace_back(request.outputs[i].name);
+  inputs_.assign(request.inputs, request.inputs + request.inputs_count);
+  outputs_.assign(request.outputs, request.outputs + request.outputs_count);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i].name = names_[i].c_str();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) outputs_[i].name = names_[inputs_.size() + i].c_str();
+  request_.function = function_.c_str();
+  request_.arguments = arguments_.data();
+  request_.inputs = inputs_.data();
+  request_.outputs = outputs_.data();
+}
+
+Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle) {
+  if (request.function == nullptr || std::strchr(request.function, '/') == nullptr)
+    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", request.function != nullptr ? request.function : "");
+  for (std::uint32_t i = 0; i < request.inputs_count; ++i)
+    if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
+  for (std::uint32_t i = 0; i < request.outputs_count; ++i)
+    if (request.outputs[i].name == nullptr) return fail(Error::invalid, "an output's name is NULL");
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(std::make_shared<Task>(request, std::move(after), *this));
+  waiting_.back()->handle = handle;
+  return waiting_.back();
+}
+
+void TasksHere::run_next() {
+  const TaskPtr task = std::move(waiting_.front());
+  waiting_.pop_front();
+  for (const TaskPtr& before : task->after_) {
+    if (const Status ended = before->session_.wait(*before); !ended) {
+      task->outcome = fail(Error::cancelled, "{} comes after a task that failed: {}", task->function_, ended.error().message);
+      return end(task);
+    }
+  }
+  auto made = plugins_.run(task->request_, lane_, lanes_);
+  if (made) task->made = std::move(*made);
+  else task->outcome = tl::unexpected(std::move(made).error());
+  end(task);
+}
+
+void TasksHere::end(const TaskPtr& task) {
+  task->over = true;
+  if (task->handle != nullptr) ended_.push_back(task);
+}
+
+Result<ofp_task*> TasksHere::next() {
+  const std::lock_guard lock(mutex_);
+  while (ended_.empty() && !waiting_.empty()) run_next();
+  if (ended_.empty()) return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+  ofp_task* const handle = ended_.front()->handle;
+  ended_.pop_front();
+  return handle;
+}
+
+Status TasksHere::wait(Task& task) {
+  const std::lock_guard lock(mutex_);
+  while (!task.over && !waiting_.empty()) run_next();
+  return task.outcome;
+}
+
+void TasksHere::cancel(Task& task) {
+  const std::lock_guard lock(mutex_);
+  const auto at = std::ranges::find_if(waiting_, [&](const TaskPtr& each) { return each.get() == &task; });
+  if (at == waiting_.end()) return;
+  const TaskPtr cancelled = std::move(*at);
+  waiting_.erase(at);
+  task.outcome = fail(Error::cancelled, "{} was cancelled by its program", task.function_);
+  end(cancelled);
+}
+
+void TasksHere::withdraw(const TaskPtr& task) {
+  const std::lock_guard lock(mutex_);
+  task->handle = nullptr;
+  cancel(*task);
+  std::erase(ended_, task);
+}
+
+Result<PluginsHere::Made> TasksHere::run(const ofp_task_request& request) {
+  const std::lock_guard lock(mutex_);
+  return plugins_.run(request, lane_, lanes_);
+}
+
+}  // namespace offpath::host

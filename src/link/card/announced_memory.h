@@ -1,0 +1,100 @@
+// What a program announced to a card, until the agent has let go of it: of hosts whose agents have to be asked before a key
+// ends (verbs_link, doca_link).
+//
+// A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way, then the
+// registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until the answer. A
+// range is the program's, which gets it back when retire() returns; an agent that does not answer within a second loses the
+// key all the same. An agent that is itself a host, of another agent, may not wait: it withdraws, and keeps what it named until is_gone().
+//
+// `Registered`: a move-only handle whose end is the key's end.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "link/control/host_control.h"
+#include "wire/region.h"
+
+namespace offpath::link {
+
+template <class Registered>
+class AnnouncedMemory {
+ public:
+  static constexpr TimeNs withdraw_wait_ns = second_ns;
+
+  [[nodiscard]] std::optional<std::uint32_t> generation_of(wire::RegionId region) const {
+    const auto at = kept_.find(region);
+    return at != kept_.end() ? std::optional(at->second.generation) : std::nullopt;
+  }
+  void keep(wire::RegionId region, std::uint32_t generation, Registered registered) {
+    kept_.insert_or_assign(region, Kept{generation, std::move(registered)});
+  }
+
+  // Of what the agent did not take.
+  void drop(wire::RegionId region) { kept_.erase(region); }
+
+  // Fails where there is nothing to wait for.
+  Status withdraw(HostControl& control, wire::RegionId region, std::uint32_t generation) {
+    OFP_TRY(control.usable());
+    const auto at = kept_.find(region);
+    if (at == kept_.end() || at->second.generation != generation)
+      return fail(Error::stale, "region {:#x} is not announced as generation {}", region, generation);
+    leaving_.emplace_back(region, std::move(at->second));
+    kept_.erase(at);
+    std::vector<std::byte> payload;
+    wire::encode(wire::Withdrawal{region, generation}, payload);
+    return control.send(wire::ControlType::withdraw, payload);
+  }
+  // The agent has answered, or there is nothing to wait for.
+  [[nodiscard]] bool is_gone(wire::RegionId region, std::uint32_t generation) { return find_leaving(region, generation) == leaving_.end(); }
+  // Waits for the answer.
+  void retire(HostControl& control, wire::RegionId range, std::uint32_t generation) {
+    if (!withdraw(control, range, generation)) return;
+    const auto gone = [&] { return is_gone(range, generation); };
+    (void)control.until(gone, deadline_after(monotonic_ns(), withdraw_wait_ns));
+    const auto at = find_leaving(range, generation);
+    if (at == leaving_.end()) return;
+    log(LogLevel::warning, "the agent did not answer in {} s that it uses range {} no more: its key ends, and so does what is under way on it",
+        withdraw_wait_ns / second_ns, range);
+    leaving_.erase(at);
+  }
+  Status take_withdrawn(Bytes payload) {
+    OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(payload));
+    const auto at = find_leaving(withdrawal.region, withdrawal.generation);
+    if (at != leaving_.end()) leaving_.erase(at);  // else retire() has waited long enough
+    return {};
+  }
+
+  void clear() noexcept {
+    kept_.clear();
+    leaving_.clear();
+  }
+  // In a forked child: what is registered is the parent's.
+  void abandon() noexcept {
+    for (auto& [region, kept] : kept_) (void)kept.registered.release();
+    for (auto& [region, kept] : leaving_) (void)kept.registered.release();
+    clear();
+  }
+
+ private:
+  struct Kept {
+    std::uint32_t generation;
+    Registered registered;  // null: nothing to register
+  };
+  using Leaving = std::pair<wire::RegionId, Kept>;
+
+  [[nodiscard]] typename std::vector<Leaving>::iterator find_leaving(wire::RegionId region, std::uint32_t generation) {
+    return std::ranges::find_if(leaving_, [&](const Leaving& each) {
+      return each.first == region && each.second.generation == generation;
+    });
+  }
+
+  std::map<wire::RegionId, Kept> kept_;  // segments and ranges, the channel segment among them
+  std::vector<Leaving> leaving_;         // the agent has not answered yet
+};
+
+}  // namespace offpath::link

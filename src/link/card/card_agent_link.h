@@ -1,0 +1,203 @@
+// The agent's end of links whose bytes a card moves by itself: verbs_link (RDMA) and doca_link (DMA over PCIe). Here is what
+// they have in common: operations and their order, the control connection, segments and their limits, and how the host
+// takes memory back. What a card does in its own way are the virtual functions at the end.
+//
+// An operation becomes one chain of requests, handed to the card at once. Chains are cut where the card or the bounce buffer
+// has no more room; the rest waits, in order. A card may complete requests in any order: an operation ends with its last
+// request, and the bounce buffer gets its room back in the order of posting.
+//
+// Everything is checked here before it is posted, and the host asks before it takes memory away (`withdraw`): it is told
+// once nothing that uses it is left. So no program can bring a card's error about by chance, and one that comes ends the
+// link, with the reason.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "link/control/control_socket.h"
+#include "link/event_queue.h"
+#include "link/link.h"
+#include "link/local/local_agent_link.h"
+#include "link/region_table.h"
+#include "link/card/registered_memory.h"
+
+namespace offpath::link {
+
+class CardAgentLink : public AgentLink, protected Registrar {
+ public:
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // at socket and events, where completions come besides
+
+  const LinkTraits& traits() const override { return traits_; }
+  Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                      std::uint32_t key) override;
+  Status detach_range(RegionId range, std::uint32_t generation) override;
+  MutableBytes mapped(RegionId) override { return {}; }
+  void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
+  void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
+  void wake() override;
+  void refuse(const Failure& why) override { lose(why); }
+  std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
+  int event_fd() const override { return events_fd_.get(); }
+  void close() override;
+
+ protected:
+  struct Piece {
+    std::uint64_t address;  // on the host; of the channel segment before the link is open: the offset
+    std::uint32_t key;
+    bool early;             // the channel segment's, before the link is open
+    std::byte* memory;
+    std::uint64_t length;
+  };
+  // From the bounce buffer to where the read was to go.
+  struct CopyBack {
+    std::byte* to;
+    const std::byte* from;
+    std::uint64_t length;
+  };
+  struct Operation {
+    bool is_read = false, covered = false;
+    std::uint64_t token = 0;
+    std::uint64_t number = 0;              // counts the link's operations
+    std::vector<Piece> pieces;
+    std::size_t piece = 0, offset = 0;     // the next byte to post
+    unsigned under_way = 0;                // requests
+    std::vector<CopyBack> copies;
+    OperationRegions regions;
+    Status status;
+    [[nodiscard]] bool posted() const noexcept { return piece == pieces.size(); }
+  };
+  struct Chain {
+    Operation* operation;                  // null: all of it was moved
+    unsigned requests, left;               // that the card has not moved yet
+    std::uint64_t bounce_position;         // given back with it
+    std::size_t copies_begin, copies_end;  // of its operation's
+  };
+  // What one work request or task is to move.
+  struct Request {
+    std::uint64_t address;    // on the host
+    std::uint32_t key;        // the host's
+    bool inside;              // travels inside its request: no `local_key`
+    std::byte* local;
+    std::uint64_t local_key;  // a Registration's
+    std::uint64_t length;
+  };
+  struct CardLimits {
+    unsigned requests_max = 0;            // under way
+    std::uint64_t request_bytes_max = 0;
+    std::uint64_t inside_bytes_max = 0;
+  };
+  // Whether what is written becomes visible in the order of posting. Where the card promises none, a write is posted when
+  // the one before was moved; reads go past it.
+  enum class WriteOrder { of_posting, none };
+
+  CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
+                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+  // The descriptors to sleep on, the socket's among them.
+  [[nodiscard]] Status watch_descriptors();
+  [[nodiscard]] Status watch_descriptor(int fd);
+  // The card is there: requests within these limits may be posted once the channel segment is announced.
+  [[nodiscard]] Status begin_posting(const CardLimits& limits);
+  [[nodiscard]] bool can_post() const noexcept { return bounce_ != nullptr; }
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  [[nodiscard]] bool lost() const noexcept { return lost_; }
+  [[nodiscard]] TimeNs time() const noexcept { return now_; }  // of the poll under way
+  void stop_posting() noexcept { halted_ = true; }
+  // Somebody has to call poll again although no descriptor will say so.
+  void look_again() noexcept { again_ = true; }
+
+  // Of a segment the host announced: checked against what the agent permits.
+  [[nodiscard]] Status check_segment(RegionId segment, std::uint64_t length) const;
+  [[nodiscard]] Status attach_segment(RegionId segment, std::uint64_t address, std::uint64_t length, std::uint32_t key);
+
+  // Requests of a chain that were moved; what they completed ends with settle(). The oldest chain, where a card has one order.
+  void moved(Chain& chain, unsigned requests);
+  void settle();
+  [[nodiscard]] bool under_way() const noexcept { return !chains_.empty(); }
+  [[nodiscard]] Chain& oldest() noexcept { return chains_.front(); }
+  void fail_operation(Chain& chain, const Failure& why);
+
+  [[nodiscard]] Status take_frames();
+  ControlSocket& socket() noexcept { return socket_; }
+  void lose(Failure why);
+
+  // ---- what each card does in its own way
+  // `chain` stays where it is until settle() finds it moved. It comes with left == requests.
+  [[nodiscard]] virtual Status post(bool is_read, Chain& chain, std::span<const Request> requests) = 0;
+  [[nodiscard]] virtual Status take_completions() = 0;
+  [[nodiscard]] virtual Status look_at(int fd) = 0;  // a descriptor that became readable
+  [[nodiscard]] virtual Status take_announcement(const ControlSocket::Frame& frame) = 0;
+  [[nodiscard]] virtual Failure why_not_open() const = 0;  // at the deadline
+  virtual void forget(const wire::Withdrawal&) noexcept {}  // nothing of it is under way any more
+  virtual void break_off() noexcept = 0;                    // nothing is moved any more when it returns
+  virtual void end_card() noexcept = 0;                     // nothing is registered any more
+
+ private:
+  struct Leaving {
+    std::uint64_t before;  // operations with a smaller number may still use it
+    wire::Withdrawal withdrawal;
+  };
+
+  [[nodiscard]] Operation* new_operation(bool is_read, std::uint64_t token);
+  [[nodiscard]] Result<const Region*> resolve(const ReadPiece& piece) const;
+  void begin(Operation& operation);
+  void finish(Operation& operation);
+  void add_piece(Operation& operation, RegionId id, const Region& region, std::uint64_t offset, std::byte* memory,
+                 std::uint64_t length);
+  void cover(Operation& operation);
+  [[nodiscard]] bool takes_turns(const Operation& operation) const noexcept {
+    return order_ == WriteOrder::none && !operation.is_read;
+  }
+  [[nodiscard]] Status pump();
+  [[nodiscard]] Status pump(std::deque<Operation*>& lane);
+  [[nodiscard]] Status post_chain(Operation& operation);
+  [[nodiscard]] bool add_request(Operation& operation);
+  [[nodiscard]] Status look(TimeNs now);
+  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
+  [[nodiscard]] Status let_go(Bytes payload);
+  [[nodiscard]] std::uint64_t first_without(const wire::Withdrawal& withdrawal) const;
+  [[nodiscard]] std::uint64_t oldest_under_way() const noexcept;
+  [[nodiscard]] Status tell_withdrawn();
+  void watch();
+
+  ControlSocket socket_;
+  TimeNs deadline_;       // for the card's way to the host to come about
+  const WriteOrder order_;
+  KeptRegions kept_;
+  std::unique_ptr<BounceRing> bounce_;
+  CardLimits card_;
+  bool open_ = false;     // the host said where the channel segment lies
+  bool halted_ = false;
+  Fd events_fd_;  // an epoll of the socket and the card's descriptors
+  Fd more_fd_;    // always readable; in the epoll while poll has something to tell that none of these knows of
+  bool room_watched_ = false, more_watched_ = false, more_ = false, again_ = false;
+
+  LinkTraits traits_;
+  SegmentLimits limits_;
+  RegionTable regions_;
+  std::vector<std::uint32_t> range_gone_;  // by number: the newest generation that the host withdrew
+  std::uint64_t channel_bytes_, segment_bytes_;
+  std::uint32_t segment_count_ = 1;
+  std::deque<Leaving> leaving_;
+
+  std::vector<std::unique_ptr<Operation>> operations_;  // all there are; idle ones are used again
+  std::vector<Operation*> idle_;
+  // Not posted to their end; only the first of a lane has begun. Writes have one of their own where the card keeps no order.
+  std::array<std::deque<Operation*>, 2> waiting_;
+  Operation* writing_ = nullptr;    // where the card keeps no order: the write that the others wait for
+  std::deque<Chain> chains_;        // posted, oldest first
+  unsigned requests_under_way_ = 0;
+  std::uint64_t next_number_ = 1;
+
+  EventQueue events_;
+  std::vector<Request> requests_;  // of the chain being put together
+  std::vector<OperationRegions::Piece> stretches_;
+  std::vector<std::byte> scratch_;
+  TimeNs next_look_ = 0, now_ = 0;
+  unsigned polls_since_look_ = 0;
+  bool woken_ = false, lost_ = false, told_ = false;
+  Failure why_{Error::closed, "the link was closed"};
+};
+
+}  // namespace offpath::link

@@ -1,0 +1,5 @@
+// liboffpath_openssl.so.0: what crypto_loaded.cc loads. `ofp_crypto` is the one symbol that leaves it.
+#include "link/control/crypto.h"
+#include "link/control/openssl_crypto.h"
+
+extern "C" __attribute__((visibility("default"))) const offpath::link::Crypto ofp_crypto = offpath::link::openssl_crypto;

@@ -1,5 +1,0 @@
-// liboffpath_openssl.so.0: what crypto_loaded.cc loads. `ofp_crypto` is the one symbol that leaves it.
-#include "link/crypto.h"
-#include "link/openssl_crypto.h"
-
-extern "C" __attribute__((visibility("default"))) const offpath::link::Crypto ofp_crypto = offpath::link::openssl_crypto;

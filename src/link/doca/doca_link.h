@@ -1,0 +1,50 @@
+// DMA over PCIe: what the handshake needs to know of doca_link. Read this first, then doca_device.h (devices and memory),
+// then doca_agent_link.h and doca_host_link.h.
+//
+// For an agent on a BlueField and a program on the host that the card sits in. The card's DMA engine copies between the
+// agent's memory and what the program exported; no packet is sent. The control connection is that of tcp_link, with its
+// handshake, over any network between the two (the card's own port, or tmfifo_net0):
+//
+//   host                                             agent
+//              <-- welcome ------------------------   opened its device before
+//   exports the channel segment ------------------>   imports it: reads and writes may begin
+//              <-- imported -----------------------
+//   each range and segment: memory_export -------->   imports it
+//              <-- imported, or why not -----------   and only then the range is named in the ring
+//
+// An export's descriptor is the driver's and worth something on this one card alone. Wakes and withdrawals stay on the
+// control connection, which is not encrypted: see docs/link.md.
+//
+// DOCA's libraries are loaded when the first address of this kind is used, and by nothing else.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "link/address.h"
+#include "link/control/control_socket.h"
+#include "link/lasting_memory.h"
+#include "link/link.h"
+#include "link/local/local_agent_link.h"
+#include "wire/control.h"
+
+namespace offpath::link {
+
+inline constexpr std::string_view doca_reason =
+    "DOCA DMA: the card's engine copies what the program exported over PCIe, and the program's processor does nothing";
+
+// Whether an agent of this machine can import a program's memory; where it cannot, what is missing and what to do.
+[[nodiscard]] Status check_doca(const Address& address);
+
+// Operations posted before the program has exported its channel segment wait for it, until `deadline`. `lasting`: what is
+// worth registering once; may be null.
+[[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
+                                                             const SegmentLimits& limits,
+                                                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+// Blocks until the agent has imported the channel segment.
+[[nodiscard]] Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemory channel_segment,
+                                                             wire::Welcome welcome, TimeNs deadline);
+
+}  // namespace offpath::link

@@ -1,0 +1,170 @@
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "link/handshake/handshake.h"
+#include "link/local/sealed_memory.h"
+#include "link/stream/stream_agent_link.h"
+
+namespace offpath::link {
+
+using wire::ControlType;
+
+namespace {
+
+constexpr auto stranger = static_cast<uid_t>(-1);  // all users who are not on the list, together
+
+}  // namespace
+
+AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now)
+    : transport_(transport), policy_(&policy), deadline_(deadline_after(now, handshake_wait_ns)) {
+  if (transport == Address::Kind::unix_socket) {
+    auto peer = peer_of(socket.get());
+    if (peer) peer_ = std::move(*peer);
+    Status admitted = peer ? admit() : tl::unexpected(std::move(peer).error());
+    const auto user = policy.received->of(admitted ? peer_.uid : stranger);
+    if (admitted) admitted = user->may_take();
+    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::unix_socket, nullptr, user);
+    if (!admitted) refuse(admitted.error().code, std::move(admitted).error().message);
+    return;
+  }
+  tune_network_socket(socket.get());
+  if (transport != Address::Kind::tls) {
+    socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network);
+    return;
+  }
+  OFP_ASSERT(policy.tls);  // the owner listens at no tls: address without it
+  auto session = policy.tls->accept(socket.get());
+  socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network, session ? std::move(*session) : nullptr);
+  if (!session) {
+    failure_ = std::move(session).error();
+    state_ = State::failed;
+    socket_.close();
+  }
+}
+
+AgentHandshake::State AgentHandshake::advance(TimeNs now) {
+  if (state_ != State::pending) return state_;
+  auto stepped = step();  // what is there already counts, also after the deadline
+  if (!stepped)
+    refuse(stepped.error().code, std::move(stepped.error().message));
+  else if (*stepped != State::pending)
+    state_ = *stepped;
+  else if (now >= deadline_)
+    refuse(Error::timeout, fmt::format("the handshake was not over after {} ms", handshake_wait_ns / millisecond_ns));
+  return state_;
+}
+
+Result<AgentHandshake::State> AgentHandshake::step() {
+  OFP_TRY(socket_.flush());
+  ControlSocket::Frame frame;
+  OFP_ASSIGN(const bool there, socket_.next(frame));
+  if (!there) return State::pending;
+  switch (step_) {
+    case Step::hello: return take_hello(frame);
+    case Step::proof: return take_proof(frame);
+  }
+  return State::pending;
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_hello(const ControlSocket::Frame& frame) {
+  if (frame.type != ControlType::hello) return unexpected_frame(frame.type, "before hello");
+  if (transport_ != Address::Kind::unix_socket) OFP_TRY(admit());
+  OFP_ASSIGN(hello_, wire::decode_hello(frame.payload));
+  if (transport_ == Address::Kind::unix_socket) return take_local();
+
+  hello_bytes_.assign(frame.payload.begin(), frame.payload.end());
+  nonce_ = random_nonce();
+  OFP_TRY(socket_.send(ControlType::challenge, nonce_));
+  step_ = Step::proof;
+  return step();
+}
+
+Status AgentHandshake::admit() const {
+  if (transport_ != Address::Kind::unix_socket) {
+    if (!policy_->key)
+      return fail(Error::denied, "this agent takes no network connections: it was started without a key file (key_file)");
+    return {};
+  }
+  if (peer_.uid == 0 || peer_.uid == geteuid() || std::ranges::find(policy_->uids, peer_.uid) != policy_->uids.end()) return {};
+  return fail(Error::denied, "uid {} may not use this agent; allowed are 0, {}{}{}", peer_.uid, geteuid(),
+              policy_->uids.empty() ? "" : ", ", fmt::join(policy_->uids, ", "));
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_local() {
+  const Fd memory = socket_.take_descriptor();
+  OFP_ASSIGN(channel_segment_, map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment", socket_.user()));
+  if (hello_.force_staging != 0) {
+    direct_ = {false, "the program asked for staging"};
+  } else if (policy_->force_staging) {
+    direct_ = {false, "the agent is configured for staging"};
+  } else {
+    Witness witness(channel_segment_.bytes(), hello_.channel_address);
+    direct_ = try_direct_reads(peer_, witness);
+  }
+  return State::ready;
+}
+
+Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Frame& frame) {
+  if (frame.type != ControlType::proof) return unexpected_frame(frame.type, "before the proof");
+  if (frame.payload.size() != wire::proof_bytes)
+    return fail(Error::protocol, "proof: {} bytes, it has {}", frame.payload.size(), wire::proof_bytes);
+  wire::Proof given;
+  std::ranges::copy(frame.payload, given.begin());
+  const std::vector<std::byte> binding = session_binding(socket_);
+  const auto is_of = [&](const SharedKey& key) {
+    return equal(given, key.prove(SharedKey::Side::host, hello_.nonce, nonce_, binding, hello_bytes_));
+  };
+  if (is_of(*policy_->key)) key_ = &*policy_->key;
+  for (const SharedKey& key : policy_->old_keys)
+    if (key_ == nullptr && is_of(key)) key_ = &key;
+  if (key_ == nullptr) return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
+  return State::ready;
+}
+
+Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome) {
+  OFP_ASSERT(state_ == State::ready);
+  const bool local = transport_ == Address::Kind::unix_socket;
+  welcome.version = wire::protocol_version;
+  welcome.direct = local && direct_.permitted;
+  welcome.reason = local ? direct_.reason : network_reason(transport_);
+  welcome.silence_ms = static_cast<std::uint32_t>(policy_->silence_ns / millisecond_ns);
+  welcome.proof = {};
+  std::vector<std::byte> payload;
+  wire::encode(welcome, payload);
+  if (!local) {
+    std::vector<std::byte> said = hello_bytes_;
+    said.insert(said.end(), payload.begin(), payload.end());
+    welcome.proof = key_->prove(SharedKey::Side::agent, hello_.nonce, nonce_, session_binding(socket_), said);
+    payload.clear();
+    wire::encode(welcome, payload);
+  }
+  state_ = State::failed;  // whatever happens, this object is done
+  OFP_TRY(socket_.send(ControlType::welcome, payload));
+  if (local)
+    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
+                                            hello_.channel_address, policy_->segments);
+  socket_.end_when_silent(policy_->silence_ns);
+  if (transport_ == Address::Kind::verbs)
+    return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
+                        hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+                        deadline_after(monotonic_ns(), handshake_wait_ns));
+  if (transport_ == Address::Kind::doca)
+    return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+                       deadline_after(monotonic_ns(), handshake_wait_ns));
+  return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
+}
+
+void AgentHandshake::refuse(Error code, std::string message) {
+  state_ = State::failed;
+  failure_ = {code, std::move(message)};
+  send_refusal(socket_, failure_);
+  // Bytes nobody has read would make the kernel reset the connection, and the refusal would be lost.
+  (void)shutdown(socket_.fd(), SHUT_WR);
+  socket_.empty(16);
+}
+
+}  // namespace offpath::link

@@ -1,0 +1,114 @@
+// The agent's end over TCP or TLS: reads and writes are requests that the host's library answers.
+//
+// Requests are answered in the order they were sent, so the answer under way is always that of the oldest one, and
+// its bytes are received straight into the memory the read named. A transfer is cut into parts, so that each
+// fits a frame; it is over with its last part. Everything is checked here against what was announced, and again
+// by the host against what it announced.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "link/control/control_socket.h"
+#include "link/event_queue.h"
+#include "link/link.h"
+#include "link/local/local_agent_link.h"
+#include "link/region_table.h"
+
+namespace offpath::link {
+
+class TcpAgentLink final : public AgentLink {
+ public:
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding
+  static constexpr std::size_t parts_max = 64;                     // requests sent and not answered
+
+  [[nodiscard]] static Result<std::unique_ptr<TcpAgentLink>> create(ControlSocket socket, std::uint64_t channel_segment_bytes,
+                                                                    const SegmentLimits& limits, std::string reason);
+
+  const LinkTraits& traits() const override { return traits_; }
+  Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                      std::uint32_t key) override;
+  Status detach_range(RegionId range, std::uint32_t generation) override;
+  MutableBytes mapped(RegionId) override { return {}; }
+  void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
+  void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
+  void wake() override;
+  std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
+  int event_fd() const override { return events_fd_.get(); }
+  void refuse(const Failure& why) override { lose(why); }
+  void close() override;
+
+ private:
+  struct Piece {
+    wire::TransferPiece region;
+    std::byte* memory;
+  };
+  struct Transfer {
+    bool is_read = false;
+    std::uint64_t token = 0;
+    std::uint64_t number = 0;   // names it on the wire
+    std::vector<Piece> pieces;
+    std::size_t asked_piece = 0, asked_offset = 0;  // what the parts sent so far cover
+    std::size_t moved_piece = 0, moved_offset = 0;  // received, or given to the socket
+    unsigned parts_under_way = 0;
+    bool all_asked = false;
+    Status status;
+  };
+  struct Part {
+    Transfer* transfer;
+    std::uint64_t bytes;  // still to come (reads)
+  };
+
+  TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits, std::string reason,
+               Fd events_fd, Fd more_fd);
+
+  [[nodiscard]] Transfer& new_transfer(bool is_read, std::uint64_t token);
+  void begin(Transfer& transfer);
+  void finish(Transfer& transfer);
+  [[nodiscard]] Status pump();
+  [[nodiscard]] Status send_part(Transfer& transfer);
+  [[nodiscard]] Result<bool> send_bytes();
+  [[nodiscard]] Status receive();
+  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
+  [[nodiscard]] Status begin_data(Bytes token);
+  [[nodiscard]] Result<std::size_t> receive_data();
+  [[nodiscard]] Status take_outcome(Bytes payload, bool of_read);
+  void skip(Transfer& transfer, std::uint64_t bytes);
+  [[nodiscard]] Status take_segment(Bytes payload);
+  [[nodiscard]] Status drop_segment(Bytes payload);
+  void look();
+  void watch();
+  void lose(Failure why);
+
+  ControlSocket socket_;
+  Fd events_fd_;  // an epoll of the socket, so that a sleeping loop also hears of room for output
+  Fd more_fd_;    // always readable; in the epoll while bytes are here that the socket does not know of any more
+  bool room_watched_ = false, more_watched_ = false;
+  LinkTraits traits_;
+  SegmentLimits limits_;
+  RegionTable regions_;
+  std::vector<std::uint64_t> segments_;  // lengths by number; 0: none
+  std::uint64_t segment_bytes_ = 0;
+  std::uint32_t segment_count_ = 1;
+
+  std::vector<std::unique_ptr<Transfer>> transfers_;  // all there are; idle ones are used again
+  std::vector<Transfer*> idle_;
+  std::deque<Transfer*> waiting_;  // parts of it are still to be sent; only the first has begun
+  std::deque<Part> parts_;         // sent and not answered, oldest first
+  Transfer* sending_ = nullptr;    // the write whose bytes are going out
+  std::uint64_t next_number_ = 1;
+
+  EventQueue events_;
+  std::vector<std::byte> scratch_, request_;
+  std::vector<iovec> vectors_;
+  TimeNs next_look_ = 0;
+  unsigned polls_since_look_ = 0;
+  bool woken_ = false, more_ = false;
+  bool lost_ = false, told_ = false;
+  Failure why_{Error::closed, "the link was closed"};
+};
+
+}  // namespace offpath::link

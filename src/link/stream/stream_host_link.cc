@@ -1,0 +1,106 @@
+#include "link/stream/stream_host_link.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "link/stream/stream_server.h"
+#include "wire/region.h"
+
+namespace offpath::link {
+
+using wire::ControlType;
+
+namespace {
+
+tl::unexpected<Failure> forked() { return tl::unexpected<Failure>(forked_channel()); }
+
+}  // namespace
+
+Result<SegmentMemory> allocate_shared(std::uint64_t length) {
+  if (length == 0 || length > wire::region_bytes_max) return fail(Error::invalid, "a segment of {} bytes", length);
+  void* data = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", length));
+  return SegmentMemory(static_cast<std::byte*>(data), length, Fd());
+}
+
+Result<std::unique_ptr<TcpHostLink>> TcpHostLink::create(ControlSocket socket, SegmentMemory channel_segment,
+                                                         wire::Welcome welcome) {
+  OFP_ASSIGN(std::unique_ptr<TcpServer> server, TcpServer::create(std::move(socket)));
+  const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
+  OFP_TRY(server->attach(wire::channel_segment, 0, base, channel_segment.length()));
+  OFP_TRY(server->start());
+  return std::unique_ptr<TcpHostLink>(new TcpHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
+}
+
+TcpHostLink::TcpHostLink(std::unique_ptr<TcpServer> server, SegmentMemory channel_segment, wire::Welcome welcome)
+    : channel_segment_(std::move(channel_segment)), welcome_(std::move(welcome)), server_(std::move(server)) {
+  traits_ = {"tcp", false, false, 1, welcome_.reason};
+}
+
+TcpHostLink::~TcpHostLink() { close(); }
+
+Result<SegmentMemory> TcpHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
+
+Status TcpHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
+  if (abandoned_) return forked();
+  OFP_TRY(server_->attach(segment, 0, reinterpret_cast<std::uint64_t>(memory.data()), memory.length()));
+  std::vector<std::byte> payload;
+  wire::encode(wire::SegmentNotice{segment, memory.length(), 0, 0}, payload);
+  auto announced = server_->send(ControlType::segment, payload);
+  if (announced) announced = server_->await_acknowledgement(segment, deadline);
+  if (!announced) retire_segment(segment);  // the agent may still come to it
+  return announced;
+}
+
+void TcpHostLink::retire_segment(RegionId segment) {
+  if (abandoned_) return;
+  server_->detach(segment, 0);
+  (void)server_->send(ControlType::segment_gone, std::as_bytes(std::span(&segment, 1)));
+}
+
+Result<std::uint32_t> TcpHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
+  if (abandoned_) return forked();
+  OFP_TRY(server_->attach(range, generation, reinterpret_cast<std::uint64_t>(base), length));
+  return 0;
+}
+
+void TcpHostLink::retire_range(RegionId range, std::uint32_t generation) {
+  if (!abandoned_) server_->detach(range, generation);
+}
+
+void TcpHostLink::withdraw_range(RegionId range, std::uint32_t generation) {
+  if (!abandoned_) server_->withdraw(range, generation);
+}
+
+bool TcpHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) { return abandoned_ || !server_->is_moving(range); }
+
+void TcpHostLink::wake() {
+  if (!abandoned_) server_->wake_agent();
+}
+
+void TcpHostLink::wait(TimeNs deadline) {
+  if (!abandoned_) server_->wait(deadline);
+}
+
+int TcpHostLink::event_fd() const { return abandoned_ ? -1 : server_->event_fd(); }
+
+Status TcpHostLink::look() {
+  if (abandoned_) return forked();
+  return server_->look();
+}
+
+void TcpHostLink::abandon() {
+  if (abandoned_) return;
+  abandoned_ = true;
+  // The thread did not come along, and it may hold any lock of this copy: nothing of it is touched again.
+  server_->close_copies();
+  (void)server_.release();
+}
+
+void TcpHostLink::close() {
+  if (getpid() != owner_) return abandon();  // a child that was never told: the connection is its parent's
+  if (!abandoned_) server_->stop();
+}
+
+}  // namespace offpath::link

@@ -1,0 +1,61 @@
+// The host's end over TCP or TLS. Its memory is served by one thread, named "offpath-tcp", which blocks all signals;
+// every piece of every request is checked against what the program announced. Read stream_agent_link.h first.
+//
+// Bytes go from and to the program's memory without a copy in between (TLS needs one). Memory that was freed
+// although it is announced makes the kernel answer EFAULT and fails that request, nothing else.
+//
+// Locks, never two at a time: `table` (regions, and those of the frame being moved), `output` (everything on the
+// socket), `state` (what the program waits for). Program threads never wait for the network under one of them: a
+// wake that finds the socket busy is left to whoever holds it.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+
+#include "link/control/control_socket.h"
+#include "link/link.h"
+
+namespace offpath::link {
+
+class TcpServer;  // the thread and all it shares with the program's threads
+
+class TcpHostLink final : public HostLink {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<TcpHostLink>> create(ControlSocket socket, SegmentMemory channel_segment,
+                                                                   wire::Welcome welcome);
+  ~TcpHostLink() override;
+
+  const LinkTraits& traits() const override { return traits_; }
+  const wire::Welcome& welcome() const override { return welcome_; }
+  MutableBytes channel_memory() override { return channel_segment_.bytes(); }
+  Result<SegmentMemory> allocate(std::uint64_t length) override;
+  Status announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) override;
+  void retire_segment(RegionId segment) override;
+  Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                       std::uint64_t length) override;
+  void retire_range(RegionId range, std::uint32_t generation) override;
+  void withdraw_range(RegionId range, std::uint32_t generation) override;
+  bool is_withdrawn(RegionId range, std::uint32_t generation) override;
+  void wake() override;
+  void wait(TimeNs deadline) override;
+  int event_fd() const override;
+  Status look() override;
+  void abandon() override;
+  void close() override;
+
+ private:
+  TcpHostLink(std::unique_ptr<TcpServer> server, SegmentMemory channel_segment, wire::Welcome welcome);
+
+  SegmentMemory channel_segment_;
+  wire::Welcome welcome_;
+  LinkTraits traits_;
+  std::unique_ptr<TcpServer> server_;
+  const pid_t owner_ = getpid();
+  bool abandoned_ = false;
+};
+
+// Zeroed, page aligned, shared with children, so that what lies in it survives a fork.
+[[nodiscard]] Result<SegmentMemory> allocate_shared(std::uint64_t length);
+
+}  // namespace offpath::link

@@ -1,0 +1,284 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "testing/link/connected_pair.h"
+#include "testing/link/certificate.h"
+#include "wire/region.h"
+
+namespace offpath::link {
+namespace {
+
+// Over TCP, and over TLS.
+class TcpLink : public testing::TestWithParam<const char*>, protected ConnectedPair {
+ protected:
+  TcpLink() : ConnectedPair(GetParam() + std::string(":127.0.0.1:0")) {}
+
+  void SetUp() override {
+    const std::string key = directory.write("key", "a key that both of them know\n");
+    agent.policy.key = std::move(*SharedKey::load(key));
+    const std::string certificate = directory.file("certificate"), private_key = directory.file("private_key");
+    write_test_certificate(certificate, private_key, "IP:127.0.0.1");
+    agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
+    meet({.name = "simulation", .key_file = key, .tls_ca_file = certificate});
+  }
+};
+
+TEST_P(TcpLink, SaysWhatItIs) {
+  for (const LinkTraits* traits : {&host->traits(), &there->traits()}) {
+    EXPECT_EQ(traits->name, "tcp");
+    EXPECT_FALSE(traits->one_sided);
+    EXPECT_FALSE(traits->staged);
+    EXPECT_EQ(traits->host_threads, 1u);
+  }
+  EXPECT_EQ(host->welcome().direct, 0);
+  EXPECT_TRUE(there->mapped(wire::channel_segment).empty());
+  EXPECT_EQ(there->hand_over(1, 0).error().code, Error::unsupported);
+  EXPECT_EQ(host->offer(1, 0).error().code, Error::unsupported);
+}
+
+TEST_P(TcpLink, ReadsAWholePlan) {
+  std::vector<std::uint32_t> source(1'000'000);
+  std::iota(source.begin(), source.end(), 0u);
+  ASSERT_TRUE(announce(5, 1, source.data(), source.size() * 4));
+  // More pieces than one request takes.
+  std::vector<std::uint32_t> target(source.size());
+  std::vector<ReadPiece> pieces;
+  for (std::size_t i = 0; i + 100 <= source.size(); i += 100)
+    pieces.push_back({5, 1, i * 4, reinterpret_cast<std::byte*>(&target[i]), 99 * 4});
+  ASSERT_GT(pieces.size(), 2u * wire::TransferRequest::pieces_max);
+  there->read(9, pieces);
+  const LinkEvent event = await_kind(*there, LinkEvent::Kind::read_done);
+  EXPECT_EQ(event.token, 9u);
+  ASSERT_TRUE(event.status) << event.status.error().message;
+  for (std::size_t i = 0; i < source.size(); ++i) ASSERT_EQ(target[i], i % 100 == 99 ? 0 : source[i]) << i;
+}
+
+TEST_P(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
+  std::vector<std::uint64_t> source(5'000'000);
+  std::iota(source.begin(), source.end(), 1ull << 40);
+  ASSERT_TRUE(announce(1, 1, source.data(), source.size() * 8));
+  std::vector<std::uint64_t> target(source.size());
+  const std::uint64_t slice = 100'000;
+  for (std::uint64_t i = 0; i < source.size(); i += slice) {
+    const ReadPiece piece{1, 1, i * 8, reinterpret_cast<std::byte*>(&target[i]), slice * 8};
+    there->read(i, {&piece, 1});
+  }
+  for (std::uint64_t i = 0; i < source.size(); i += slice) {
+    const LinkEvent event = await_kind(*there, LinkEvent::Kind::read_done);
+    EXPECT_EQ(event.token, i);
+    ASSERT_TRUE(event.status);
+  }
+  EXPECT_EQ(source, target);
+}
+
+TEST_P(TcpLink, RefusesWhatWasNotAnnounced) {
+  std::vector<std::byte> source(4096), target(8192);
+  ASSERT_TRUE(announce(3, 7, source.data(), source.size()));
+  EXPECT_EQ(read_one(*there, {4, 1, 0, target.data(), 1}).error().code, Error::unannounced);
+  EXPECT_EQ(read_one(*there, {3, 6, 0, target.data(), 1}).error().code, Error::stale);
+  EXPECT_EQ(read_one(*there, {3, 7, 1, target.data(), 4096}).error().code, Error::too_large);
+  EXPECT_EQ(write_one(*there, {3, 0, target.data(), 1}).error().code, Error::denied);
+  EXPECT_TRUE(read_one(*there, {3, 7, 0, target.data(), 4096}));
+}
+
+TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
+  // The agent's end holds wrong beliefs, as one that was taken over would.
+  std::vector<std::byte> source(4096), target(1 << 20);
+  ASSERT_TRUE(host->announce_range(3, 7, source.data(), source.size()));
+  ASSERT_TRUE(there->attach_range(3, 7, 0, 1 << 20, 0));
+  ASSERT_TRUE(there->attach_range(4, 1, 0, 1 << 20, 0));
+  EXPECT_EQ(read_one(*there, {3, 7, 4000, target.data(), 97}).error().code, Error::too_large);
+  EXPECT_EQ(read_one(*there, {4, 1, 0, target.data(), 1}).error().code, Error::unannounced);
+  EXPECT_TRUE(read_one(*there, {3, 7, 4000, target.data(), 96}));
+  host->retire_range(3, 7);
+  EXPECT_EQ(read_one(*there, {3, 7, 0, target.data(), 96}).error().code, Error::stale);
+  // A plan whose third piece is refused: what was sent of it counts for nothing, and the next one works.
+  ASSERT_TRUE(host->announce_range(3, 8, source.data(), source.size()));
+  ASSERT_TRUE(there->attach_range(3, 8, 0, 1 << 20, 0));
+  const ReadPiece pieces[] = {{3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 1 << 20}};
+  there->read(1, pieces);
+  EXPECT_EQ(await_kind(*there, LinkEvent::Kind::read_done).status.error().code, Error::too_large);
+  EXPECT_TRUE(read_one(*there, {3, 8, 0, target.data(), 4096}));
+}
+
+TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
+  constexpr std::size_t bytes = 4 << 20;
+  auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memset(memory, 5, bytes);
+  ASSERT_TRUE(announce(1, 1, memory, bytes));
+  std::vector<std::byte> target(bytes);
+  const std::size_t hole = 3 << 20;
+  munmap(memory + hole, 4096);
+  for (int round = 0; round < 3; ++round) {
+    const Status failed = read_one(*there, {1, 1, 0, target.data(), bytes});
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, Error::unreadable);
+    EXPECT_NE(failed.error().message.find(fmt::format("range 1 of {} bytes: no memory is mapped at its offset {}", bytes, hole)),
+              std::string::npos)
+        << failed.error().message;
+    ASSERT_TRUE(read_one(*there, {1, 1, hole + 4096, target.data(), 4096}));
+    EXPECT_EQ(target[0], std::byte{5});
+  }
+  munmap(memory, bytes);
+}
+
+TEST_P(TcpLink, WritesToSegments) {
+  auto memory = host->allocate(8 << 20);
+  ASSERT_TRUE(memory);
+  const RegionId segment = wire::segment_flag | 1;
+  ASSERT_TRUE(announce_segment(segment, *memory));
+  std::vector<std::uint64_t> source(memory->length() / 8);
+  std::iota(source.begin(), source.end(), 7ull);
+  ASSERT_TRUE(write_one(*there, {segment, 0, reinterpret_cast<const std::byte*>(source.data()), memory->length()}));
+  EXPECT_EQ(std::memcmp(memory->data(), source.data(), memory->length()), 0);
+
+  std::vector<WritePiece> pieces;
+  for (std::size_t i = 0; i < 5000; ++i)
+    pieces.push_back({segment, i * 64, reinterpret_cast<const std::byte*>(&source[100'000 + i]), 8});
+  there->write(3, pieces);
+  ASSERT_TRUE(await_kind(*there, LinkEvent::Kind::write_done).status);
+  for (std::size_t i = 0; i < 5000; ++i) ASSERT_EQ(load<std::uint64_t>(memory->data() + i * 64), source[100'000 + i]);
+
+  host->retire_segment(segment);
+  const auto late = write_one(*there, {segment, 0, reinterpret_cast<const std::byte*>(source.data()), 1 << 20});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Error::stale);
+}
+
+TEST_P(TcpLink, WritesBecomeVisibleInOrder) {
+  auto& tail = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 128);
+  auto& slot = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 8192);
+  constexpr std::uint64_t rounds = 2000;
+  std::atomic<std::uint64_t> disorder = 0;
+  std::thread program([&] {
+    for (std::uint64_t seen = 0; seen < rounds;) {
+      seen = std::atomic_ref<std::uint64_t>(tail).load(std::memory_order_acquire);
+      if (std::atomic_ref<std::uint64_t>(slot).load(std::memory_order_acquire) < seen) ++disorder;
+    }
+  });
+  std::vector<std::uint64_t> values(rounds + 1);
+  std::uint64_t done = 0;
+  for (std::uint64_t i = 1; i <= rounds; ++i) {
+    values[i] = i;
+    const auto* value = reinterpret_cast<const std::byte*>(&values[i]);
+    const WritePiece pieces[] = {{wire::channel_segment, 8192, value, 8}, {wire::channel_segment, 128, value, 8}};
+    there->write(i, pieces);
+    if (i - done > 100) done += await_kind(*there, LinkEvent::Kind::write_done).token > 0;
+  }
+  const TimeNs deadline = soon();
+  std::array<LinkEvent, 16> events;
+  while (std::atomic_ref<std::uint64_t>(tail).load() < rounds && monotonic_ns() < deadline) there->poll(monotonic_ns(), events);
+  program.join();
+  EXPECT_EQ(disorder, 0u);
+}
+
+TEST_P(TcpLink, WakesBothWays) {
+  for (int i = 0; i < 1000; ++i) host->wake();
+  await_kind(*there, LinkEvent::Kind::woken);
+  pollfd look{host->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&look, 1, 0), 0);
+  there->wake();
+  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  host->wait(soon());
+  EXPECT_TRUE(host->look());
+  EXPECT_EQ(::poll(&look, 1, 0), 0);
+}
+
+TEST_P(TcpLink, WakesFromManyThreadsWhileBytesMove) {
+  std::vector<std::byte> source(32 << 20), target(source.size());
+  ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> programs;
+  for (int i = 0; i < 3; ++i)
+    programs.emplace_back([&] {
+      while (!stop) host->wake();
+    });
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(read_one(*there, {1, 1, 0, target.data(), target.size()}));
+  stop = true;
+  for (auto& program : programs) program.join();
+  EXPECT_TRUE(host->look());
+}
+
+TEST_P(TcpLink, ASleepingLoopHearsOfEverything) {
+  std::vector<std::byte> source(16 << 20), target(source.size());
+  ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
+  const ReadPiece piece{1, 1, 0, target.data(), target.size()};
+  there->read(1, {&piece, 1});
+  bool done = false;
+  while (!done) {
+    std::array<LinkEvent, 4> events;
+    const std::size_t count = there->poll(monotonic_ns(), events);
+    for (std::size_t i = 0; i < count; ++i) done = done || events[i].kind == LinkEvent::Kind::read_done;
+    if (done) break;
+    pollfd look{there->event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&look, 1, 10'000), 1);
+  }
+}
+
+TEST_P(TcpLink, ClosingTellsTheOtherEnd) {
+  std::vector<std::byte> source(64 << 20), target(source.size());
+  ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
+  const ReadPiece piece{1, 1, 0, target.data(), target.size()};
+  there->read(1, {&piece, 1});
+  host->close();
+  std::vector<LinkEvent> all;
+  await_event(*there, [&](const LinkEvent& event) {
+    all.push_back({event.kind, event.token, event.status, Fd()});
+    return event.kind == LinkEvent::Kind::closed;
+  });
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].kind, LinkEvent::Kind::read_done);
+  EXPECT_EQ(all[0].status.error().code, Error::peer_lost);
+  EXPECT_EQ(all[1].status.error().code, Error::peer_lost);
+  EXPECT_EQ(host->look().error().code, Error::closed);
+}
+
+TEST_P(TcpLink, AgentClosingTellsTheHost) {
+  there->close();
+  pollfd look{host->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(host->look().error().code, Error::peer_lost);
+  EXPECT_EQ(::poll(&look, 1, 0), 1);
+  auto memory = host->allocate(4096);
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(host->announce_segment(wire::segment_flag | 1, *memory, soon()).error().code, Error::peer_lost);
+}
+
+TEST_P(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
+  std::vector<std::byte> source(64 << 20), target(source.size());
+  ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
+  const ReadPiece piece{1, 1, 0, target.data(), target.size()};
+  there->read(1, {&piece, 1});
+  const timespec pause{0, 50'000'000};
+  nanosleep(&pause, nullptr);  // the host's thread has filled the socket
+  host->wake();
+  host->close();
+  EXPECT_EQ(host->look().error().code, Error::closed);
+}
+
+TEST_P(TcpLink, AChildThatAbandonsHarmsNobody) {
+  const pid_t child = fork();
+  if (child == 0) {
+    host->abandon();
+    const bool refused = host->look().error().code == Error::forked;
+    host.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::vector<std::byte> bytes(64);
+  ASSERT_TRUE(announce(1, 1, bytes.data(), 64));
+  EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, TcpLink, testing::Values("tcp", "tls"), [](const auto& chosen) { return std::string(chosen.param); });
+
+}  // namespace
+}  // namespace offpath::link

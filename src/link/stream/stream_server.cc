@@ -1,0 +1,537 @@
+#include "link/stream/stream_server.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+#include "base/clock.h"
+#include "wire/region.h"
+
+namespace offpath::link {
+
+using wire::ControlType;
+using wire::TransferPiece;
+using wire::TransferRequest;
+
+namespace {
+
+constexpr std::uint64_t frame_bytes_max = 1024 * 1024;
+constexpr std::uint64_t copied_bytes_max = 64 * 1024;  // of a write that is received first and then put in place
+constexpr std::size_t answer_vectors_max = 256;
+constexpr std::size_t stack_bytes = 256 * 1024;
+constexpr auto detach_wait = std::chrono::seconds(1);
+
+alignas(4096) constexpr std::array<std::byte, 64 * 1024> zeros{};
+
+void set(const Fd& event) noexcept {
+  const std::uint64_t one = 1;
+  (void)!::write(event.get(), &one, sizeof one);
+}
+
+void clear(const Fd& event) noexcept {
+  std::uint64_t count = 0;
+  (void)!::read(event.get(), &count, sizeof count);
+}
+
+// The program may read a word at any moment: words are stored in one go, and pieces become visible in their order.
+void put(std::byte* to, const std::byte* from, std::uint64_t length) noexcept {
+  std::atomic_thread_fence(std::memory_order_release);
+  if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0 && length % 8 == 0 && length <= 64) {
+    for (std::uint64_t at = 0; at < length; at += 8)
+      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(to + at))
+          .store(load<std::uint64_t>(from + at), std::memory_order_release);
+  } else {
+    std::memcpy(to, from, length);
+  }
+}
+
+}  // namespace
+
+// ---- life
+
+Result<std::unique_ptr<TcpServer>> TcpServer::create(ControlSocket socket) {
+  OFP_ASSIGN(GuardedCopy guarded, GuardedCopy::create());
+  Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Fd kick(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event || !kick) return fail_errno(errno, "eventfd");
+  return std::unique_ptr<TcpServer>(new TcpServer(std::move(socket), std::move(guarded), std::move(event), std::move(kick)));
+}
+
+TcpServer::TcpServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick)
+    : socket_(std::move(socket)), event_(std::move(event)), kick_(std::move(kick)), guarded_(std::move(guarded)) {
+  socket_.allow_streamed(ControlType::write_data);
+}
+
+Status TcpServer::start() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are the program's
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
+  const int error_number = pthread_create(&thread_, &attributes, run, this);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error_number != 0) return fail_errno(error_number, "pthread_create");
+  started_ = true;
+  return {};
+}
+
+void TcpServer::stop() {
+  if (!started_) return;
+  started_ = false;
+  stopping_ = true;
+  set(kick_);
+  socket_.shut_down();
+  pthread_join(thread_, nullptr);
+  fail_all(closed_channel());
+  close_copies();
+}
+
+void TcpServer::close_copies() {
+  socket_.close();
+  event_.reset();
+  kick_.reset();
+}
+
+void* TcpServer::run(void* server) {
+  pthread_setname_np(pthread_self(), "offpath-tcp");
+  static_cast<TcpServer*>(server)->serve();
+  return nullptr;
+}
+
+void TcpServer::serve() {
+  Status served;
+  while (served && !stopping_) served = serve_one();
+  if (stopping_) return;
+  fail_all(agent_lost(socket_, std::move(served).error()));
+  socket_.shut_down();
+}
+
+void TcpServer::fail_all(Failure why) {
+  {
+    const std::lock_guard lock(state_);
+    if (!lost_) lost_ = std::move(why);
+  }
+  changed_.notify_all();
+  signal_program();
+}
+
+void TcpServer::signal_program() noexcept { set(event_); }
+
+// ---- the thread: frames
+
+Status TcpServer::serve_one() {
+  ControlSocket::Frame frame;
+  // Receiving and sending share nothing but the TLS session.
+  std::unique_lock lock(output_, std::defer_lock);
+  if (socket_.tls() != nullptr) lock.lock();
+  auto there = socket_.next(frame);
+  if (lock.owns_lock()) release_output(lock);
+  if (!there) return tl::unexpected<Failure>(std::move(there).error());
+  if (*there) return take_frame(frame);
+  lock.lock();
+  auto flushed = socket_.flush();
+  release_output(lock);
+  OFP_TRY(flushed);
+  return wait_socket(false);
+}
+
+Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
+  if (write_expected_ && frame.type != ControlType::write_data) return unexpected_frame(frame.type, "between write and write_data");
+  switch (frame.type) {
+    case ControlType::wake: signal_program(); return {};
+    case ControlType::segment_ok: {
+      OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
+      {
+        const std::lock_guard lock(state_);
+        acknowledged_.arrived(segment);
+      }
+      changed_.notify_all();
+      return {};
+    }
+    case ControlType::read: return serve_read(frame.payload);
+    case ControlType::write: {
+      OFP_TRY(wire::decode_transfer(frame.payload));
+      request_.assign(frame.payload.begin(), frame.payload.end());
+      write_expected_ = true;
+      return {};
+    }
+    case ControlType::write_data:
+      if (!write_expected_) return unexpected_frame(frame.type, "without a write before it");
+      write_expected_ = false;
+      return serve_write(load<std::uint64_t>(frame.payload.data()));
+    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
+    default: return unexpected_frame(frame.type, "on an open channel");
+  }
+}
+
+Status TcpServer::wait_socket(bool for_output) {
+  short wanted = for_output ? POLLOUT : POLLIN;
+  {
+    const std::lock_guard lock(output_);
+    if (!for_output && socket_.wants_write()) wanted |= POLLOUT;
+    if (for_output && socket_.tls() != nullptr && !socket_.wants_write()) wanted = POLLIN;
+  }
+  pollfd looks[2] = {{socket_.fd(), wanted, 0}, {kick_.get(), POLLIN, 0}};
+  if (poll(looks, 2, -1) < 0 && errno != EINTR) return fail_errno(errno, "poll");
+  if (looks[1].revents != 0) clear(kick_);
+  if (stopping_) return tl::unexpected<Failure>(closed_channel());
+  send_pending_wake();
+  return {};
+}
+
+// ---- the thread: reads
+
+Status TcpServer::resolve(const TransferPiece& piece, bool for_write, std::uint64_t& address) const {
+  if (for_write && !wire::is_segment(piece.region)) return fail(Error::denied, "range {} is read-only", piece.region);
+  OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
+  address = region->base + piece.offset;
+  return {};
+}
+
+Status TcpServer::serve_read(Bytes payload) {
+  OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(payload));
+  Status outcome;
+  std::size_t at = 0;
+  std::uint64_t offset = 0;
+  while (at < request.count() && outcome) {
+    vectors_.clear();
+    frame_regions_.clear();
+    std::uint64_t bytes = 0;
+    {
+      const std::lock_guard lock(table_);
+      while (at < request.count() && bytes < frame_bytes_max && vectors_.size() < answer_vectors_max) {
+        TransferPiece piece = request.piece(at);
+        const std::uint64_t step = std::min(piece.length - offset, frame_bytes_max - bytes);
+        const bool ends = offset + step == piece.length;
+        piece.offset += offset;  // no overflow: the whole piece resolved when offset was 0
+        piece.length -= offset;
+        std::uint64_t address = 0;
+        outcome = resolve(piece, false, address);
+        if (!outcome) break;
+        if (step > 0) {
+          vectors_.push_back({reinterpret_cast<void*>(address), step});
+          frame_regions_.push_back(piece.region);
+        }
+        bytes += step;
+        offset = ends ? 0 : offset + step;
+        if (ends) ++at;
+      }
+      if (outcome) held_ = frame_regions_;
+    }
+    if (!outcome || bytes == 0) continue;
+    auto sent = send_frame(request.token, static_cast<std::uint32_t>(bytes), outcome);
+    release_frame();
+    OFP_TRY(sent);
+  }
+  return answer(ControlType::read_done, request.token, std::move(outcome));
+}
+
+// All of the frame goes out, whatever becomes of its memory: what the other side expects has to come.
+Status TcpServer::send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome) {
+  vector_ = 0;
+  chunk_ = {};
+  for (bool begun = false;;) {
+    std::unique_lock lock(output_);
+    std::size_t sent = 0;
+    if (!begun) {
+      OFP_TRY(socket_.flush());
+      begun = !socket_.output_waits();
+      if (begun) socket_.begin_stream(ControlType::read_data, number, bytes);
+    }
+    if (begun) {
+      OFP_ASSIGN(sent, send_some(outcome));
+      if (!socket_.streams()) {
+        release_output(lock);
+        return {};
+      }
+    }
+    release_output(lock);
+    if (sent == 0) OFP_TRY(wait_socket(true));
+  }
+}
+
+Result<std::size_t> TcpServer::send_some(Status& outcome) {
+  const bool copied = socket_.tls() != nullptr;
+  if (copied && chunk_.empty() && socket_.stream_left() > 0) {
+    const iovec& next = vectors_[vector_];
+    auto copy = guarded_.copy(static_cast<const std::byte*>(next.iov_base), next.iov_len);
+    if (!copy && copy.error().code != Error::unreadable) return tl::unexpected<Failure>(std::move(copy).error());
+    if (!copy) {
+      outcome = send_zeros_instead();
+      return std::size_t{1};
+    }
+    chunk_ = *copy;
+  }
+  const iovec chunk{const_cast<std::byte*>(chunk_.data()), chunk_.size()};
+  const auto from = copied ? std::span(&chunk, 1) : std::span<const iovec>(vectors_).subspan(vector_);
+  auto sent = socket_.stream(from, true);  // a further frame or the outcome follows at once
+  if (!sent && sent.error().code == Error::unreadable) {
+    outcome = send_zeros_instead();
+    return std::size_t{1};
+  }
+  if (!sent) return sent;
+  if (copied) chunk_ = chunk_.subspan(*sent);
+  for (std::size_t left = *sent; left > 0;) {
+    iovec& next = vectors_[vector_];
+    const std::size_t step = std::min(left, next.iov_len);
+    next.iov_base = static_cast<std::byte*>(next.iov_base) + step;
+    next.iov_len -= step;
+    left -= step;
+    if (next.iov_len == 0) ++vector_;
+  }
+  return sent;
+}
+
+Status TcpServer::send_zeros_instead() {
+  auto why = fail(Error::unreadable, "the memory announced cannot be read");
+  for (std::size_t i = vector_; i < vectors_.size(); ++i) {
+    const auto* from = static_cast<const std::byte*>(vectors_[i].iov_base);
+    const std::uint64_t readable = guarded_.readable_bytes(from, vectors_[i].iov_len);
+    if (readable == vectors_[i].iov_len) continue;
+    const std::lock_guard lock(table_);
+    if (const Region* region = regions_.find(frame_regions_[i]); region != nullptr)
+      why = fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
+                 frame_regions_[i], region->length, reinterpret_cast<std::uint64_t>(from) + readable - region->base);
+    break;
+  }
+  vectors_.clear();
+  for (std::size_t left = socket_.stream_left(); left > 0;) {
+    const std::size_t step = std::min(left, zeros.size());
+    vectors_.push_back({const_cast<std::byte*>(zeros.data()), step});
+    left -= step;
+  }
+  vector_ = 0;
+  return why;
+}
+
+// ---- the thread: writes
+
+Status TcpServer::serve_write(std::uint64_t number) {
+  OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(request_));
+  if (request.token != number) return fail(Error::protocol, "write_data: for transfer {}, expected is {}", number, request.token);
+  const std::uint32_t bytes = socket_.streamed_left();
+  std::uint64_t total = 0;
+  Status outcome;
+  vectors_.clear();
+  frame_regions_.clear();
+  {
+    const std::lock_guard lock(table_);
+    for (std::size_t i = 0; i < request.count(); ++i) {
+      const TransferPiece piece = request.piece(i);
+      if (!checked_add(total, piece.length, total)) total = bytes + 1ull;
+      std::uint64_t address = 0;
+      if (outcome) outcome = resolve(piece, true, address);
+      vectors_.push_back({reinterpret_cast<void*>(address), piece.length});
+      frame_regions_.push_back(piece.region);
+    }
+    if (outcome) held_ = frame_regions_;
+  }
+  if (total != bytes) return fail(Error::protocol, "write_data: {} bytes, its pieces have {}", bytes, total);
+
+  Status received;
+  if (outcome) {
+    const bool copied = bytes <= copied_bytes_max || socket_.tls() != nullptr;
+    received = copied ? receive_copied(request, outcome) : receive_in_place(outcome);
+    release_frame();
+  }
+  OFP_TRY(received);
+  while (socket_.streamed_left() > 0) {  // of a write that failed
+    OFP_TRY(receive_some({}));
+  }
+  return answer(ControlType::write_done, number, std::move(outcome));
+}
+
+// Receives into `to`, or throws away if that is empty; waits for at least one byte.
+Result<std::size_t> TcpServer::receive_some(std::span<const iovec> to) {
+  for (;;) {
+    std::unique_lock lock(output_, std::defer_lock);
+    if (socket_.tls() != nullptr) lock.lock();
+    auto got = to.empty() ? socket_.discard() : socket_.receive(to);
+    if (lock.owns_lock()) release_output(lock);
+    if (!got || *got > 0) return got;
+    OFP_TRY(wait_socket(false));
+  }
+}
+
+Status TcpServer::receive_copied(const TransferRequest& request, Status& outcome) {
+  small_.resize(copied_bytes_max);
+  std::uint64_t position = 0;
+  while (socket_.streamed_left() > 0 && outcome) {
+    const std::size_t length = std::min<std::size_t>(copied_bytes_max, socket_.streamed_left());
+    for (std::size_t at = 0; at < length;) {
+      const iovec to{small_.data() + at, length - at};
+      OFP_ASSIGN(const std::size_t got, receive_some({&to, 1}));
+      at += got;
+    }
+    outcome = apply(request, position, Bytes(small_).first(length));
+    position += length;
+  }
+  return {};
+}
+
+// Puts bytes from `position` of the write on in their places. Under the lock, so that nothing is retired meanwhile.
+Status TcpServer::apply(const TransferRequest& request, std::uint64_t position, Bytes bytes) {
+  const std::lock_guard lock(table_);
+  std::uint64_t begins = 0;
+  for (std::size_t i = 0; i < request.count() && !bytes.empty(); ++i) {
+    const TransferPiece piece = request.piece(i);
+    const std::uint64_t ends = begins + piece.length;
+    if (position < ends) {
+      std::uint64_t address = 0;
+      OFP_TRY(resolve(piece, true, address));
+      const std::uint64_t step = std::min<std::uint64_t>(ends - position, bytes.size());
+      put(reinterpret_cast<std::byte*>(address + (position - begins)), bytes.data(), step);
+      bytes = bytes.subspan(step);
+      position += step;
+    }
+    begins = ends;
+  }
+  std::atomic_thread_fence(std::memory_order_release);
+  return {};
+}
+
+Status TcpServer::receive_in_place(Status& outcome) {
+  vector_ = 0;
+  while (socket_.streamed_left() > 0) {
+    auto got = receive_some(std::span<const iovec>(vectors_).subspan(vector_));
+    if (!got && got.error().code == Error::unreadable) {
+      outcome = fail(Error::unreadable, "a segment was freed while it was written to");
+      return {};
+    }
+    if (!got) return tl::unexpected<Failure>(std::move(got).error());
+    for (std::size_t left = *got; left > 0;) {
+      iovec& next = vectors_[vector_];
+      const std::size_t step = std::min(left, next.iov_len);
+      next.iov_base = static_cast<std::byte*>(next.iov_base) + step;
+      next.iov_len -= step;
+      left -= step;
+      if (next.iov_len == 0) ++vector_;
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_release);
+  return {};
+}
+
+Status TcpServer::answer(ControlType type, std::uint64_t number, Status outcome) {
+  payload_.clear();
+  wire::encode(wire::Outcome{number, std::move(outcome)}, payload_);
+  for (;;) {
+    std::unique_lock lock(output_);
+    auto sent = socket_.flush();
+    if (sent) sent = socket_.send(type, payload_);
+    release_output(lock);
+    if (sent || sent.error().code != Error::would_block) return sent;
+    OFP_TRY(wait_socket(true));
+  }
+}
+
+void TcpServer::release_frame() {
+  {
+    const std::lock_guard lock(table_);
+    held_.clear();
+    if (std::exchange(tells_moved_, false)) signal_program();
+  }
+  moved_.notify_all();
+}
+
+// ---- the program's threads
+
+Status TcpServer::attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length) {
+  const std::lock_guard lock(table_);
+  return regions_.attach(region, generation, base, length, 0);
+}
+
+void TcpServer::detach(RegionId region, std::uint32_t generation) {
+  std::unique_lock lock(table_);
+  (void)regions_.detach(region, generation);
+  moved_.wait_for(lock, detach_wait, [&] { return std::ranges::find(held_, region) == held_.end(); });
+}
+
+void TcpServer::withdraw(RegionId region, std::uint32_t generation) {
+  const std::lock_guard lock(table_);
+  (void)regions_.detach(region, generation);
+}
+
+bool TcpServer::is_moving(RegionId region) {
+  const std::lock_guard lock(table_);
+  const bool moving = std::ranges::find(held_, region) != held_.end();
+  tells_moved_ |= moving;
+  return moving;
+}
+
+Status TcpServer::send(ControlType type, Bytes payload) {
+  {
+    const std::lock_guard lock(state_);
+    if (lost_) return tl::unexpected<Failure>(*lost_);
+  }
+  std::unique_lock lock(output_);
+  auto sent = socket_.send(type, payload);
+  const bool waits = socket_.wants_write();
+  release_output(lock);
+  if (waits) set(kick_);  // the thread has to wait for room
+  return sent;
+}
+
+void TcpServer::wake_agent() {
+  wake_pending_.store(true);
+  send_pending_wake();
+}
+
+void TcpServer::release_output(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  send_pending_wake();
+}
+
+// Whoever finds the socket busy leaves the wake to the one who holds it: that one comes here after unlocking.
+void TcpServer::send_pending_wake() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  while (wake_pending_.load()) {
+    std::unique_lock lock(output_, std::try_to_lock);
+    if (!lock) return;
+    bool waits = false;
+    if (wake_pending_.exchange(false)) {
+      (void)socket_.send_wake();  // a connection that ended is the thread's to notice
+      waits = socket_.wants_write();
+    }
+    lock.unlock();
+    if (waits) set(kick_);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+}
+
+Status TcpServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock lock(state_);
+  const auto there = [&] { return lost_ || acknowledged_.has(segment); };
+  if (deadline == never) {
+    changed_.wait(lock, there);
+  } else if (!changed_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)), there)) {
+    return acknowledged_.give_up(segment);
+  }
+  if (lost_) return tl::unexpected<Failure>(*lost_);
+  (void)acknowledged_.take(segment);
+  return {};
+}
+
+void TcpServer::wait(TimeNs deadline) {
+  pollfd look{event_.get(), POLLIN, 0};
+  (void)poll_until({&look, 1}, deadline);
+}
+
+Status TcpServer::look() {
+  clear(event_);
+  const std::lock_guard lock(state_);
+  if (!lost_) return {};
+  signal_program();  // stays readable
+  return tl::unexpected<Failure>(*lost_);
+}
+
+}  // namespace offpath::link

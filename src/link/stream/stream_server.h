@@ -1,0 +1,101 @@
+// The thread that serves a program's memory over TCP; see stream_host_link.h for its rules.
+#pragma once
+
+#include <pthread.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "link/control/control_socket.h"
+#include "link/guarded_copy.h"
+#include "link/control/host_control.h"
+#include "link/link.h"
+#include "link/region_table.h"
+
+namespace offpath::link {
+
+class TcpServer {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<TcpServer>> create(ControlSocket socket);
+  // After stop(), or in a forked child never: there the object is left to the parent.
+  ~TcpServer() = default;
+  [[nodiscard]] Status start();
+  void stop();          // ends the connection and waits for the thread
+  void close_copies();  // in a forked child
+
+  // ---- called by the program's threads
+  [[nodiscard]] Status attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length);
+  // Returns when the thread does not touch the region any more, but waits for a stuck network at most a second.
+  void detach(RegionId region, std::uint32_t generation);
+  // The same without waiting: the thread may touch it while is_moving says so; where it does, the event descriptor tells of the end.
+  void withdraw(RegionId region, std::uint32_t generation);
+  [[nodiscard]] bool is_moving(RegionId region);
+  [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
+  void wake_agent();
+  [[nodiscard]] Status await_acknowledgement(RegionId segment, TimeNs deadline);
+  void wait(TimeNs deadline);
+  [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
+  [[nodiscard]] Status look();
+
+ private:
+  TcpServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick);
+
+  // ---- the thread
+  static void* run(void* server);
+  void serve();
+  [[nodiscard]] Status serve_one();
+  [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
+  [[nodiscard]] Status serve_read(Bytes payload);
+  [[nodiscard]] Status serve_write(std::uint64_t number);
+  [[nodiscard]] Status send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome);
+  [[nodiscard]] Result<std::size_t> send_some(Status& outcome);
+  [[nodiscard]] Status send_zeros_instead();
+  [[nodiscard]] Result<std::size_t> receive_some(std::span<const iovec> to);
+  [[nodiscard]] Status receive_copied(const wire::TransferRequest& request, Status& outcome);
+  [[nodiscard]] Status receive_in_place(Status& outcome);
+  [[nodiscard]] Status apply(const wire::TransferRequest& request, std::uint64_t position, Bytes bytes);
+  [[nodiscard]] Status answer(wire::ControlType type, std::uint64_t number, Status outcome);
+  [[nodiscard]] Status resolve(const wire::TransferPiece& piece, bool for_write, std::uint64_t& address) const;
+  void release_frame();
+  [[nodiscard]] Status wait_socket(bool for_output);
+  void fail_all(Failure why);
+  void signal_program() noexcept;
+  void release_output(std::unique_lock<std::mutex>& lock);
+  void send_pending_wake();
+
+  ControlSocket socket_;  // received from by the thread alone; `output` for the rest
+  std::mutex output_;
+  std::atomic<bool> wake_pending_ = false;
+
+  std::mutex table_;
+  std::condition_variable moved_;
+  RegionTable regions_;
+  std::vector<RegionId> held_;  // of the frame being moved
+  bool tells_moved_ = false;    // somebody was told that a region is among them
+
+  std::mutex state_;
+  std::condition_variable changed_;
+  Acknowledgements acknowledged_;
+  std::optional<Failure> lost_;
+
+  Fd event_;  // towards the program
+  Fd kick_;   // towards the thread
+  std::atomic<bool> stopping_ = false;
+  pthread_t thread_{};
+  bool started_ = false;
+
+  // The thread's own.
+  GuardedCopy guarded_;
+  std::vector<iovec> vectors_;
+  std::size_t vector_ = 0;
+  std::vector<RegionId> frame_regions_;  // of each vector
+  Bytes chunk_;                          // TLS: copied, not sent yet
+  std::vector<std::byte> request_, small_, payload_;
+  bool write_expected_ = false;
+};
+
+}  // namespace offpath::link

@@ -1,0 +1,397 @@
+#include "pool/compute/compute_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "frame/parse.h"
+#include "wire/limits.h"
+#include "wire/messages/replies.h"
+
+namespace offpath::pool {
+
+using mover::ChannelNumber;
+using mover::Effects;
+using mover::FailEffect;
+using mover::ReplyEffect;
+
+namespace {
+
+constexpr TimeNs read_wait_ns = 30 * second_ns;  // for memory to read an input back into
+
+std::string name_of(const Computation& what) { return fmt::format("{}.{}", what.plugin, what.function); }
+
+Status copy_output(const plugin::Output& output, const mover::Frame& frame) {
+  const MutableBytes to = frame.buffer.bytes();
+  for (std::size_t at = 0; at < to.size();) {
+    const ssize_t got = pread(output.memory.get(), to.data() + at, to.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "pread of a function's output");
+    if (got == 0) return fail(Error::protocol, "output \"{}\" has {} bytes, it was to have {}", output.name, at, to.size());
+    at += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+}  // namespace
+
+// What a job fills; held by it and by its work, whichever is there longer.
+struct ComputeService::Copies {
+  plugin::Outputs outputs;
+  std::vector<FramePtr> frames;
+
+  // The flag is the function's word: only what can be read as Arrow is called so.
+  [[nodiscard]] Status fill() {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      mover::Frame& frame = *frames[i];
+      OFP_TRY(copy_output(outputs[i], frame));
+      outputs[i].memory = {};
+      if (!outputs[i].arrow) continue;
+      const auto view = frame::parse_frame(frame.buffer.bytes());
+      if (!view) return fail(Error::function_failed, "output \"{}\" is said to be Arrow, and is not: {}", outputs[i].name, view.error().message);
+      frame.arrow = true;
+      frame.rows = static_cast<std::uint64_t>(view->rows);
+    }
+    return {};
+  }
+};
+
+struct ComputeService::Work {
+  enum class State { waiting, reading, calling, copying, storing } state = State::waiting;
+  std::uint64_t number = 0;
+  FrameTable::Get get;
+  ComputationPtr what;
+  std::optional<std::size_t> trigger;  // instead of one who asked
+  std::optional<Trigger::Object> object;
+  std::vector<QuerySource> inputs;  // while a job copies some of them
+  std::shared_ptr<Copies> copies;
+  std::size_t storing = 0;
+  std::optional<Failure> failure;
+
+  [[nodiscard]] std::uint64_t token() const noexcept { return mover::token_of(mover::Service::compute, number); }
+};
+
+ComputeService::ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools,
+                               std::function<bool(std::uint64_t)> room)
+    : limits_(std::move(limits)), cache_(std::move(cache)), pools_(pools), room_(std::move(room)), triggers_(std::move(limits_.triggers)) {
+  pools_.serve_computes(*this);
+}
+
+ComputeService::~ComputeService() = default;
+
+ComputeService::Work* ComputeService::find(std::uint64_t token) {
+  const auto at = works_.find(mover::number_of(token));
+  return at != works_.end() ? at->second.get() : nullptr;
+}
+
+// ---- from the request to the call
+
+void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, Effects& effects) {
+  ++counters_.asked;
+  auto work = std::make_unique<Work>();
+  work->number = next_number_++;
+  work->get = std::move(get);
+  work->what = std::move(computation);
+  ++counters_.waiting;
+  Work& begun = *works_.emplace(work->number, std::move(work)).first->second;
+  if (counters_.waiting > limits_.waiting_max)
+    return fail_work(begun, {Error::too_large, fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)}, now, effects);
+  // Before the function runs for nothing.
+  if (begun.what->stores && !begun.get.of_member) {
+    const auto pool = pools_.admit(begun.get.pool, begun.get.user, effects);
+    if (!pool) return fail_work(begun, pool.error(), now, effects);
+    pools_.leave(*pool);
+  }
+  try_inputs(begun, now, effects);
+}
+
+void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
+  auto inputs = pools_.row(work.get);
+  if (inputs) return call(work, std::move(*inputs), effects);
+  const bool may_come = inputs.error().code == Error::not_found && work.get.wait_ns != 0;
+  if (!may_come) return fail_work(work, std::move(inputs).error(), now, effects);
+  if (work.get.deadline <= now) return fail_work(work, {Error::timeout, std::move(inputs).error().message}, now, effects);
+  next_ = std::min(next_, work.get.deadline);
+}
+
+void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
+  if (work.state == Work::State::waiting) --counters_.waiting;
+  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; })) return read_inputs(work, std::move(inputs), effects);
+  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->updatable; }))
+    return copy_inputs(work, std::move(inputs), effects);
+  work.state = Work::State::calling;
+  ++counters_.calls;
+  ++counters_.calling;
+  counters_.inputs += inputs.size();
+  auto asked = std::make_shared<plugin::Call>();
+  asked->plugin = work.what->plugin;
+  asked->function = work.what->function;
+  asked->arguments = work.what->arguments;
+  // Without a time of the caller's it is the plug-in's that counts.
+  if (work.get.wait_ns != 0) asked->deadline_ns = work.get.deadline;
+  for (QuerySource& each : inputs) {
+    const FramePtr& frame = each.frame;
+    counters_.input_bytes += frame->bytes;
+    asked->inputs.push_back({.row = std::move(each.row_key), .column = std::move(each.column_key), .arrow = frame->arrow,
+                             .fd = frame->buffer.fd(), .bytes = frame->bytes, .data = {frame->buffer.data(), frame->bytes}, .owner = frame});
+  }
+  effects.push_back(mover::CallEffect{work.token(), std::move(asked)});
+}
+
+// Those that lie on disk, one after the other; then the call.
+void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
+  work.state = Work::State::reading;
+  const auto unread = std::ranges::find_if(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; });
+  const FramePtr frame = unread->frame;
+  const auto place = static_cast<std::size_t>(unread - inputs.begin());
+  pools_.read_back(frame, read_wait_ns + pools_.now(),
+                   [this, token = work.token(), place, inputs = std::move(inputs)](Result<FramePtr> read, Effects& then) mutable {
+                     Work* const waiting = find(token);
+                     if (waiting == nullptr) return;  // cancelled
+                     if (!read) return fail_call(*waiting, std::move(read).error(), pools_.now(), then);
+                     inputs[place].frame = std::move(*read);
+                     call(*waiting, std::move(inputs), then);
+                   },
+                   effects);
+}
+
+// Those that their user may update while the function runs: it is given copies, which stay the same.
+void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
+  work.state = Work::State::reading;
+  std::vector<std::pair<FramePtr, FramePtr>> copies;  // from, to
+  std::uint64_t bytes = 0;
+  for (QuerySource& each : inputs) {
+    if (!each.frame->updatable) continue;
+    bytes += each.frame->bytes;
+    if (!room_(bytes))
+      return fail_call(work, {Error::no_memory, fmt::format("there is no room for copies of {} bytes of inputs, which may be "
+                                                            "updated in place", bytes)},
+                       pools_.now(), effects);
+    auto buffer = cache_->take(each.frame->bytes, work.get.user);
+    if (!buffer) return fail_call(work, std::move(buffer).error(), pools_.now(), effects);
+    auto copy = std::make_shared<mover::Frame>();
+    copy->buffer = std::move(*buffer);
+    copy->bytes = each.frame->bytes;
+    copy->rows = each.frame->rows;
+    copies.emplace_back(std::exchange(each.frame, copy), copy);
+  }
+  auto copy_all = [copies = std::move(copies)]() -> Status {
+    for (const auto& [from, to] : copies)
+      if (from->bytes > 0) std::memcpy(to->buffer.data(), from->buffer.data(), from->bytes);
+    return {};
+  };
+  if (bytes <= limits_.copied_bytes_max) {
+    (void)copy_all();
+    return call(work, std::move(inputs), effects);
+  }
+  work.inputs = std::move(inputs);
+  effects.push_back(mover::JobEffect{work.token(), std::move(copy_all)});
+}
+
+void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) {
+  if (first) triggers_.on_shown(pool, keys, frame);
+  if (counters_.waiting != 0) next_ = 0;  // to be looked at as soon as the table may be asked
+}
+
+std::vector<Computes::Waiting> ComputeService::take_waiting(const std::function<bool(const FrameTable::Get&)>& chosen) {
+  std::vector<Waiting> taken;
+  std::erase_if(works_, [&](auto& each) {
+    Work& work = *each.second;
+    if (work.state != Work::State::waiting || !chosen(work.get)) return false;
+    taken.push_back({std::move(work.get), std::move(work.what)});
+    return true;
+  });
+  counters_.waiting -= taken.size();
+  return taken;
+}
+
+// ---- from the outputs to the answer
+
+void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, Effects& effects) {
+  Work* const work = find(token);
+  if (work == nullptr) return;  // cancelled
+  OFP_ASSERT(work->state == Work::State::calling);
+  --counters_.calling;
+  work->state = Work::State::copying;
+  if (!outcome) return fail_call(*work, std::move(outcome).error(), now, effects);
+  if (Status usable = check_outputs(*work, *outcome); !usable) return fail_call(*work, std::move(usable).error(), now, effects);
+  auto copies = std::make_shared<Copies>();
+  std::uint64_t bytes = 0;
+  for (const plugin::Output& output : *outcome) {
+    auto buffer = cache_->take(output.bytes, work->get.user);
+    if (!buffer) return fail_call(*work, std::move(buffer).error(), now, effects);
+    auto frame = std::make_shared<mover::Frame>();
+    frame->buffer = std::move(*buffer);
+    frame->bytes = output.bytes;
+    copies->frames.push_back(std::move(frame));
+    bytes += output.bytes;
+  }
+  counters_.outputs += outcome->size();
+  counters_.output_bytes += bytes;
+  copies->outputs = std::move(*outcome);
+  work->copies = copies;
+  if (bytes <= limits_.copied_bytes_max) return on_job(token, copies->fill(), now, effects);
+  effects.push_back(mover::JobEffect{token, [copies] { return copies->fill(); }});
+}
+
+Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& outputs) {
+  if (!work.what->stores && outputs.size() > 1)
+    return fail(Error::invalid, "{} has made {} outputs, and one can be given back: name keys to put them under", name_of(*work.what), outputs.size());
+  std::uint64_t bytes = 0;
+  for (const plugin::Output& output : outputs) {
+    bytes += output.bytes;
+    const std::string column = result_column_of(work.what->result_column, output.name, outputs.size() == 1);
+    if (work.what->stores && column.size() > wire::key_bytes_max)
+      return fail(Error::too_large, "{}: column key \"{}\" of an output has {} bytes, at most {} are allowed", name_of(*work.what), brief(column),
+                  column.size(), wire::key_bytes_max);
+  }
+  if (!room_(bytes)) return fail(Error::no_memory, "there is no room for {} bytes of outputs of {}", bytes, name_of(*work.what));
+  return {};
+}
+
+void ComputeService::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  Work* const work = find(token);
+  if (work == nullptr) return;
+  if (work->state == Work::State::reading) return call(*work, std::exchange(work->inputs, {}), effects);
+  if (status) return give(*work, now, effects);
+  fail_call(*work, {status.error().code, fmt::format("{}: {}", name_of(*work->what), status.error().message)}, now, effects);
+}
+
+void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
+  const Computation& what = *work.what;
+  const std::vector<FramePtr> frames = std::move(work.copies->frames);
+  if (!what.stores) {
+    if (frames.empty()) effects.push_back(ReplyEffect{work.get.channel, work.get.ticket, wire::Done{0}});
+    else pools_.answer(work.get, frames.front(), now, effects);
+    works_.erase(work.number);
+    return;
+  }
+  auto pool = pools_.admit(work.get.pool, work.get.user, effects);  // a trigger's may not be there yet
+  if (!pool) return fail_work(work, std::move(pool).error(), now, effects);
+  work.state = Work::State::storing;
+  work.storing = frames.size() + 1;  // so that it does not end within the loop
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const mover::Store::Place place{*pool, what.result_row,
+                                    result_column_of(what.result_column, work.copies->outputs[i].name, frames.size() == 1),
+                                    work.get.user, 0, false};
+    const auto stored = pools_.put(place, frames[i], work.token(), now, effects);
+    if (!stored) work.failure = stored.error();
+    if (!stored || *stored == mover::Stored::now) --work.storing;
+  }
+  pools_.leave(*pool);
+  on_stored(work.token(), {}, now, effects);
+}
+
+void ComputeService::on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  Work* const work = find(token);
+  if (work == nullptr) return;
+  if (!status) work->failure = std::move(status).error();
+  if (--work->storing > 0) return;
+  if (work->failure) return fail_work(*work, std::move(*work->failure), now, effects);
+  end_work(*work, {}, now, effects);
+}
+
+// ---- ends
+
+void ComputeService::fail_work(Work& work, Failure failure, TimeNs now, Effects& effects) {
+  if (work.state == Work::State::waiting) --counters_.waiting;
+  end_work(work, tl::unexpected(std::move(failure)), now, effects);
+}
+
+// Which of the members it was: each has plug-ins of its own. Another one that asked says so itself.
+void ComputeService::fail_call(Work& work, Failure failure, TimeNs now, Effects& effects) {
+  if (!work.get.of_member) failure.message = fmt::format("member {}: {}", pools_.self(), failure.message);
+  fail_work(work, std::move(failure), now, effects);
+}
+
+void ComputeService::end_work(Work& work, Status status, TimeNs now, Effects& effects) {
+  const std::unique_ptr<Work> ended = std::move(works_.extract(work.number).mapped());
+  if (ended->trigger) {
+    triggers_.on_ended(*ended->trigger, status, std::move(ended->object), now);
+  } else if (!status) {
+    ++counters_.failed;
+    effects.push_back(FailEffect{ended->get.channel, ended->get.ticket, wire::any_reply, std::move(status).error()});
+  } else {
+    effects.push_back(ReplyEffect{ended->get.channel, ended->get.ticket, wire::Done{ended->copies->outputs.size()}});
+  }
+}
+
+// Nobody waits for its computations any more. What is being put stays.
+void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) {
+  forget_if([&](const Work& work) { return work.get.channel == channel; }, effects);
+}
+
+void ComputeService::cancel(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
+  cancel_if([&](const Work& work) { return work.get.of_member && work.get.channel == channel && work.get.delivery == delivery; }, effects);
+}
+
+void ComputeService::cancel_request(ChannelNumber channel, std::uint64_t ticket, Effects& effects) {
+  cancel_if([&](const Work& work) { return !work.get.of_member && work.get.channel == channel && work.get.ticket == ticket; }, effects);
+}
+
+void ComputeService::cancel_if(const std::function<bool(const Work&)>& meant, Effects& effects) {
+  forget_if(
+      [&](const Work& work) {
+        if (!meant(work)) return false;
+        if (work.state != Work::State::storing)  // what is being put is answered when it is there
+          effects.push_back(FailEffect{work.get.channel, work.get.ticket, wire::any_reply,
+                                       {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
+        return true;
+      },
+      effects);
+}
+
+void ComputeService::forget_if(const std::function<bool(const Work&)>& chosen, Effects& effects) {
+  std::erase_if(works_, [&](const auto& each) {
+    const Work& work = *each.second;
+    if (work.trigger || !chosen(work) || work.state == Work::State::storing) return false;
+    if (work.state == Work::State::waiting) --counters_.waiting;
+    if (work.state == Work::State::calling) {
+      --counters_.calling;
+      effects.push_back(mover::CancelCallEffect{work.token()});
+    }
+    return true;
+  });
+}
+
+void ComputeService::on_time(TimeNs now, Effects& effects) {
+  next_ = never;
+  std::vector<std::uint64_t> waiting;
+  if (counters_.waiting != 0)
+    for (const auto& [number, work] : works_)
+      if (work->state == Work::State::waiting) waiting.push_back(number);
+  for (const std::uint64_t number : waiting)
+    if (const auto at = works_.find(number); at != works_.end()) try_inputs(*at->second, now, effects);
+  run_triggers(now, effects);
+}
+
+// ---- triggers
+
+void ComputeService::run_triggers(TimeNs now, Effects& effects) {
+  triggers_.run(now, [&](std::size_t number, std::optional<Trigger::Object> object) {
+    const Trigger& trigger = triggers_.all()[number];
+    auto work = std::make_unique<Work>();
+    work->number = next_number_++;
+    work->state = Work::State::copying;  // it waits for nothing
+    work->trigger = number;
+    work->get.pool = trigger.options.pool;
+    work->get.user = pools_.owner_of(trigger.pool);
+    auto what = std::make_shared<Computation>();
+    what->plugin = trigger.options.plugin;
+    what->function = trigger.options.function;
+    what->stores = true;
+    what->result_row = object ? object->keys.first : trigger.options.result_row;
+    what->result_column = trigger.options.result_column;
+    work->what = std::move(what);
+    std::vector<QuerySource> inputs;
+    if (object) inputs.push_back({object->frame, object->keys.first, object->keys.second});
+    work->object = std::move(object);
+    Work& begun = *works_.emplace(work->number, std::move(work)).first->second;
+    call(begun, std::move(inputs), effects);
+  });
+}
+
+}  // namespace offpath::pool

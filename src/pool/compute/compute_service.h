@@ -1,0 +1,91 @@
+// Functions of plug-ins over objects, called where these lie: the objects' own memory is the function's input, its outputs become
+// an answer or objects. Read computation.h and plugin/call.h first. A state machine as the other services; it knows no process.
+//
+//   begin ---> waiting for objects ---> calling ---> copying (a job, if they are large) ---> answer: the one output
+//                   | deadline             | failed      | no Arrow, no room          `---> storing ---> answer: how many
+//                   v                      v             v                                    | put failed
+//                 failure, with the member named where a function had been called            v
+//
+// An output is a memfd of the worker's. It is copied once: what a pool keeps has the seals and the places in memory that the
+// cache's buffers have, and is counted as they are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "mover/effects.h"
+#include "plugin/call.h"
+#include "pool/members/computation.h"
+#include "pool/members/pools.h"
+#include "pool/compute/triggers.h"
+
+namespace offpath::pool {
+
+struct ComputeCounters {
+  std::uint64_t asked = 0, failed = 0, calls = 0;  // of programs and members; calls: those of triggers too
+  std::uint64_t inputs = 0, input_bytes = 0, outputs = 0, output_bytes = 0;
+  std::uint64_t waiting = 0, calling = 0;
+};
+
+class ComputeService final : public Computes {
+ public:
+  struct Limits {
+    std::size_t waiting_max = 4096;              // computations that wait for objects
+    std::uint64_t copied_bytes_max = 256 << 10;  // by the loop itself; more outputs of one call take a job
+    std::vector<TriggerOptions> triggers;
+  };
+  // `room` says whether so many bytes of memory may be taken.
+  ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools, std::function<bool(std::uint64_t bytes)> room);
+  ~ComputeService();
+
+  void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, mover::Effects& effects) override;
+  void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) override;
+  void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) override;
+  void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) override;
+  [[nodiscard]] std::vector<Waiting> take_waiting(const std::function<bool(const FrameTable::Get& get)>& chosen) override;
+
+  void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
+  void on_stored(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
+  void on_time(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return std::min(next_, triggers_.next_deadline()); }
+
+  [[nodiscard]] const ComputeCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] const std::vector<Trigger>& triggers() const noexcept { return triggers_.all(); }
+
+ private:
+  struct Work;
+  struct Copies;
+
+  void try_inputs(Work& work, TimeNs now, mover::Effects& effects);
+  void call(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
+  void read_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
+  void copy_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
+  [[nodiscard]] Status check_outputs(const Work& work, const plugin::Outputs& outputs);
+  void give(Work& work, TimeNs now, mover::Effects& effects);
+  void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
+  void fail_call(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
+  void cancel_if(const std::function<bool(const Work& work)>& meant, mover::Effects& effects);
+  void forget_if(const std::function<bool(const Work& work)>& chosen, mover::Effects& effects);
+  void end_work(Work& work, Status status, TimeNs now, mover::Effects& effects);
+  void run_triggers(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Work* find(std::uint64_t token);
+
+  Limits limits_;
+  std::shared_ptr<mover::BufferCache> cache_;
+  Pools& pools_;
+  std::function<bool(std::uint64_t)> room_;
+  std::map<std::uint64_t, std::unique_ptr<Work>> works_;  // by number, in the order of asking
+  Triggers triggers_;
+  TimeNs next_ = never;
+  std::uint64_t next_number_ = 1;
+  ComputeCounters counters_;
+};
+
+}  // namespace offpath::pool

@@ -1,0 +1,69 @@
+// Objects that other members name: pulled from where they lie, or read from a descriptor that came over the socket, into a
+// buffer of one's own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+#include "pool/table/reserve.h"
+#include "wire/region.h"
+
+namespace offpath::pool {
+
+class Intake {
+ public:
+  struct Object {
+    mover::ChannelNumber channel = 0;
+    std::uint64_t offer = 0;  // not 0: the number of a descriptor
+    wire::BufferRef from{};   // otherwise
+    std::uint64_t bytes = 0;
+    uid_t user = 0;
+    TimeNs offer_until = never;  // then a descriptor that has not come fails it
+    Fd descriptor{};             // once it has
+    std::shared_ptr<Reserve> reserve{};  // memory set aside for objects like it; null: there is none
+    bool stays = false;                  // for long: it takes of the reserve only when there is no other room
+
+    // When it has to be looked at again though nothing happened.
+    [[nodiscard]] TimeNs deadline() const noexcept { return offer != 0 && !descriptor ? offer_until : never; }
+  };
+  enum class Begun {
+    not_yet,  // no room, or its descriptor has not come
+    later,    // a transfer or a job with the token ends it
+    now,      // it is all there
+  };
+  // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a descriptor
+  // that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are left there.
+  Intake(std::shared_ptr<mover::BufferCache> buffers, std::uint64_t bytes_max, std::function<bool(std::uint64_t)> room,
+         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer, std::function<bool(std::uint64_t)> unused = {})
+      : buffers_(std::move(buffers)), bytes_max_(bytes_max), room_(std::move(room)), take_offer_(std::move(take_offer)), unused_(std::move(unused)) {}
+
+  // Error::too_large: there is no use in waiting.
+  [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
+
+  [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects);
+  // The object, once begun: a frame without rows and kind.
+  [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
+  // Its channel is gone: nothing is pulled into the buffer any more.
+  void forget(std::uint64_t token) { taken_.erase(token); }
+
+ private:
+  struct Taken {
+    std::shared_ptr<mover::Buffer> buffer;  // a job that reads holds it, too
+    std::shared_ptr<const void> room;
+  };
+  [[nodiscard]] bool find_room(const Object& object, std::shared_ptr<const void>& room) const;
+
+  std::shared_ptr<mover::BufferCache> buffers_;
+  std::uint64_t bytes_max_;
+  std::function<bool(std::uint64_t)> room_;
+  std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
+  std::function<bool(std::uint64_t)> unused_;
+  std::unordered_map<std::uint64_t, Taken> taken_;
+};
+
+}  // namespace offpath::pool

@@ -1,0 +1,327 @@
+#include "pool/members/pools.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pool/directory/placement.h"
+#include "wire/cursor.h"
+
+namespace offpath::pool {
+
+using mover::FailEffect;
+using wire::EntryKind;
+
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
+             std::function<std::uint64_t()> wanted, std::function<bool(std::uint64_t)> unused)
+    : options_(options),
+      buffers_(std::move(buffers)),
+      table_(options.table),
+      intake_(buffers_, options.object_bytes_max, room,
+              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }, std::move(unused)),
+      alive_{""} {
+  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
+  if (!options_.store) return;
+  const auto wanted_here = [this, room, wanted = std::move(wanted)] {
+    const std::uint64_t elsewhere = wanted ? wanted() : 0;
+    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere : std::max(elsewhere, waiting_.front().object.bytes);
+  };
+  table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
+  table_.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
+  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
+}
+
+void Pools::set_self(std::string name, std::uint64_t process) {
+  self_ = std::move(name);
+  process_ = process;
+  alive_ = {self_};
+}
+
+PoolsCounters Pools::counters() const {
+  PoolsCounters all = counters_;
+  all.puts_waiting = puts_.size();
+  all.pulls_waiting = waiting_.size();
+  all.moves_waiting = moves_.size() + again_.size() + moving_;
+  all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
+  return all;
+}
+
+std::vector<Pools::PoolStatus> Pools::pools() const {
+  std::vector<PoolStatus> all;
+  for (const FrameTable::PoolStatus& held : table_.pools()) {
+    const auto known = definitions_.find(held.name);
+    const std::string text = known != definitions_.end() ? known->second.text : held.name;
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, text.substr(std::min(text.size(), held.name.size() + 1)),
+                   known != definitions_.end() ? known->second.members.size() : 1});
+  }
+  return all;
+}
+
+// ---- which pools there are, and who has their rows
+
+Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
+  const auto known = definitions_.find(text.substr(0, text.find('?')));
+  // Without options, or as members say it: nothing has to be compared.
+  if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
+  OFP_ASSIGN(const PoolName name, parse_pool_name(text));
+  if (known == definitions_.end()) return nullptr;
+  if (name.has_options && name.options != known->second.name.options)
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second.text);
+  return &known->second;
+}
+
+Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
+  OFP_ASSIGN(const Definition* const known, find_definition(text));
+  if (known != nullptr) {
+    OFP_TRY(table_.may_use(known->name.name, user, access));
+    Definition& there = definitions_.find(known->name.name)->second;
+    there.named_at = now_;
+    return &there;
+  }
+  if (by != By::disk) OFP_TRY(make_room(user));
+  Definition made;
+  OFP_ASSIGN(made.name, parse_pool_name(text));
+  made.text = made.name.text();
+  if (made.name.options.spill != Spill::off && !has_disk())
+    return fail(Error::unsupported, "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
+  made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
+  made.before = made.members;
+  OFP_TRY(table_.define(made.name.name, made.name.options, user));
+  made.named_at = now_;
+  Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
+  if (definition.name.policy == Policy::local) return &definition;
+  if (by == By::program) spread(definition, user, now_, effects);
+  for (auto& [number, remote] : gets_)  // that waited for somebody to make the pool
+    if (remote.get.pool == definition.name.name && remote.asking == 0) due(remote.retry_at = now_);
+  return &definition;
+}
+
+bool Pools::is_elsewhere(const Definition& definition) const noexcept {
+  return definition.name.policy != Policy::local && (definition.members.size() != 1 || definition.members.front() != self_);
+}
+
+std::vector<std::string> Pools::owners(const Definition& definition, std::string_view row) const {
+  return owners_of(definition.name.policy, definition.name.options.replicas, row, definition.members);
+}
+
+void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects) {
+  now_ = now;
+  std::vector<std::string> newcomers;
+  for (const std::string& member : alive)
+    if (member != self_ && (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
+      newcomers.push_back(member);
+  if (alive == alive_ && newcomers.empty()) return;
+  alive_ = std::move(alive);
+  ++view_;
+  view_began_ = stamp();
+  conflicts_logged_ = 0;
+  for (auto& [name, definition] : definitions_) {
+    if (definition.name.policy == Policy::local) continue;
+    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    note_losses(definition, before);
+    if (joining_until_ == never) definition.before = std::move(before);
+  }
+  for (const auto& [name, definition] : definitions_) {
+    if (newcomers.empty() || definition.name.policy == Policy::local) continue;
+    Put tell;
+    tell.what = Put::What::definition;
+    tell.place = {name, "", "", table_.user_of(name), 0, false};
+    tell.owners = newcomers;
+    start(std::move(tell), now, effects);
+  }
+  if (joining_until_ == never) plan_moves(anew);
+  compare_later(deadline_after(now, options_.compare_wait_ns));
+  for (auto& [number, put] : puts_) {
+    if (put.what != Put::What::definition && !put.moves) {
+      const auto at = definitions_.find(put.place.pool);
+      if (at != definitions_.end()) put.owners = owners(at->second, put.place.row_key);
+    }
+    for (const std::string& member : anew) put.done.erase(member);
+    due(put.retry_at = now);
+  }
+  for (auto& [removed, members] : removals_)
+    for (const std::string& member : newcomers)
+      if (const auto at = members.find(member); at != members.end()) due(at->second = now);
+  replan_gets(now, effects);
+  on_time(now, effects);
+}
+
+// ---- asking
+
+std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
+                         ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
+  const std::uint64_t number = next_number_++;
+  mover::AskEffect asked{mover::token_of(mover::Service::peers, number), asking.member, kind, deadline, std::move(object), inbox_bytes,
+                         std::move(compose)};
+  asked.body = std::move(body);
+  effects.emplace_back(std::move(asked));
+  askings_.emplace(number, std::move(asking));
+  return number;
+}
+
+void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto node = askings_.extract(mover::number_of(token));
+  if (!node) return;  // not wanted any more
+  const Asking& asked = node.mapped();
+  const auto status = [&]() -> Status {
+    if (!answer) return tl::unexpected(answer.error());
+    return {};
+  };
+  const auto done = [&]() -> Result<std::uint64_t> {
+    OFP_TRY(answer);
+    wire::Done word{};
+    OFP_TRY(wire::decode(answer->payload, word));
+    return word.value;
+  };
+  switch (asked.kind) {
+    case Asking::Kind::put: return on_put_answer(asked, done(), now, effects);
+    case Asking::Kind::compare: return on_compared(asked, done());
+    case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
+    case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+    case Asking::Kind::cancel: return;
+    case Asking::Kind::listing: return on_listing(asked.number, asked.member, std::move(answer), effects);
+    case Asking::Kind::follow: return on_followed(asked.number, answer, effects);
+    case Asking::Kind::removal: return on_removal_answer(asked, status());
+    case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
+  }
+}
+
+// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel ends.
+void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects) {
+  ask({Asking::Kind::cancel, 0, member}, EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerCancel{what, number}, payload); },
+      effects);
+}
+
+void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
+  effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(failure)});
+}
+
+// Whether asking again, or another member, may end otherwise.
+bool Pools::may_pass(Error code) noexcept {
+  switch (code) {
+    case Error::peer_lost: case Error::timeout: case Error::closed: case Error::would_block: case Error::cancelled:
+    case Error::not_found: case Error::no_memory: case Error::no_space:
+      return true;
+    default: return false;
+  }
+}
+
+// ---- requests of programs
+
+void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
+  channels_[channel].user = user;
+  table_.on_channel_open(channel, user);
+}
+
+void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
+  now_ = now;
+  channels_.erase(channel);
+  table_.on_channel_closed(channel);
+  for (const auto& [number, remote] : gets_)
+    if (remote.get.channel == channel) cancel_at_owner(number, remote, effects);
+  std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
+  std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
+  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
+  for (auto at = incoming_.begin(); at != incoming_.end();) {
+    if (at->second.object.channel == channel) {
+      arriving_bytes_[at->second.place.pool] -= at->second.object.bytes;
+      intake_.forget(mover::token_of(mover::Service::peers, at->first));
+      at = incoming_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto kind = static_cast<EntryKind>(request.kind);
+  if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
+  // All of them begin with the pool's name.
+  wire::Reader reader(request.payload);
+  const std::string_view text = reader.take_text();
+  if (text.starts_with("sift:/"))
+    return refuse(channel, request.ticket,
+                  {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)}, effects);
+  if (Status may = check_not_reserved(text); !may) return refuse(channel, request.ticket, std::move(may).error(), effects);
+  auto known = find_definition(text);
+  // A get that says the options makes the pool, so that it can wait for its objects at the right member.
+  if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
+      text.find('?') != std::string_view::npos)
+    known = define(text, channels_.at(channel).user, Access::read, By::program, effects);
+  if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
+  const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
+  if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
+  if (local) return table_.on_request(channel, request, now, effects);
+  switch (kind) {
+    case EntryKind::pool_get: return get(channel, request, now, effects);
+    case EntryKind::pool_list: return gather(channel, request, false, now, effects);
+    case EntryKind::pool_drop: return gather(channel, request, true, now, effects);
+    case EntryKind::pool_write:
+      return refuse(channel, request.ticket,
+                    {Error::unsupported, fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
+                    effects);
+    default: OFP_ASSERT(!"a request of another service");
+  }
+}
+
+// ---- time and completions
+
+void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  now_ = now;
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(token, std::move(status), effects);
+  on_job(token, std::move(status), now, effects);
+}
+
+void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  now_ = now;
+  if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
+  auto node = incoming_.extract(mover::number_of(token));
+  if (!node) return;
+  arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
+  arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
+}
+
+void Pools::on_time(TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.on_time(now, effects);
+  const bool freed = std::exchange(freed_seen_, table_.freed()) != table_.freed();
+  next_ = never;
+  waits_for_budget_ = false;
+  std::vector<std::uint64_t> ready;
+  for (const auto& [number, put] : puts_)
+    if ((freed && put.waits_for_budget) || put.retry_at <= now || put.deadline <= now) ready.push_back(number);
+    else waits_for_budget_ |= put.waits_for_budget;
+  for (const std::uint64_t number : ready) work(number, now, effects);
+  ready.clear();
+  for (const auto& [number, remote] : gets_)
+    if (remote.asking == 0 && (remote.retry_at <= now || remote.get.deadline <= now)) ready.push_back(number);
+  for (const std::uint64_t number : ready) ask_next(number, now, effects);
+  admit_incoming(now, effects);
+  if (now >= joining_until_) {
+    joining_until_ = never;
+    plan_moves({});
+  }
+  if (now >= compare_at_) compare(now, effects);
+  start_moves(now, effects);
+  ask_removals_again(now, effects);
+  due(std::min(joining_until_, compare_at_));
+  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  if (!again_.empty()) due(again_.front().begin_at);
+  for (const auto& [number, remote] : gets_)
+    if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
+}
+
+void Pools::on_memory_freed(TimeNs now, Effects& effects) {
+  now_ = now;
+  admit_incoming(now, effects);
+}
+
+TimeNs Pools::next_deadline() const noexcept {
+  if (waits_for_budget_ && freed_seen_ != table_.freed()) return now_;  // a drop frees a budget even if readers hold the memory yet
+  return std::min(next_, table_.next_deadline());
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,498 @@
+// Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read pool_name.h
+// and placement.h first. What this agent holds itself is in frame_table.h.
+//
+//   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it   pools_put.cc
+//   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled            pools_get.cc
+//   compute       a function over objects, called where they lie (compute_service.h)                                pools_compute.cc
+//   query         each member's part of it, for query_service.h                                                       pools_query.cc
+//   list, drop    asked of all members, and put together                                                              pools_gather.cc
+//   what other members ask of this one                                                                                 pools_serve.cc
+//   rows whose owners change when members come and go; which of two objects of the same keys stays                     pools_move.cc
+//   what owners have is compared after that                                                                            pools_compare.cc
+//   objects on disk                                                                                                   pools_spill.cc
+//   objects of services beside this one                                                                                pools_keep.cc
+//   how many pools a user has, and which go                                                                          pools_bounds.cc
+//
+// A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
+// agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
+// are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/ring.h"
+#include "mover/effects.h"
+#include "mover/mover.h"
+#include "pool/members/computation.h"
+#include "pool/table/frame_table.h"
+#include "pool/members/intake.h"
+#include "pool/directory/pool_name.h"
+#include "pool/query/query_members.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
+
+namespace offpath::pool {
+
+struct PoolsOptions {
+  FrameTable::Limits table;
+  TimeNs put_wait_ns = 30 * second_ns;         // until a put whose owners cannot be reached, or are full, has failed
+  TimeNs ask_wait_ns = 5 * second_ns;          // for an answer to what is answered at once
+  TimeNs retry_ns = 50 * millisecond_ns;       // between attempts at one member
+  std::uint32_t moves_max = 16;                // rows under way to new owners at a time
+  TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
+  std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
+  std::uint64_t reserved_bytes_max = UINT64_MAX; // of all that is set aside for what other members keep here
+  TimeNs compare_wait_ns = second_ns;          // after members changed, until owners compare what they have
+  std::int64_t (*real_clock)() = nullptr;      // CLOCK_REALTIME, which stamps puts; null: the time that is given
+  TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
+  std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
+};
+
+struct PoolsCounters {
+  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
+  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0, removals_waiting = 0;
+  std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
+  std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
+};
+
+struct Answer {
+  wire::ReplyKind kind{};
+  std::vector<std::byte> payload{};
+  Bytes inbox{};
+};
+
+class Pools final : public mover::Store, public QueryMembers {
+ public:
+  // `room` says whether so many bytes of memory may be taken for objects of other members.
+  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes are
+  // free, or set aside.
+  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room,
+        std::function<std::uint64_t()> wanted = {}, std::function<bool(std::uint64_t bytes)> unused = {});
+
+  // Whose agent this is, and a number of this process, before anything else is asked of it.
+  void set_self(std::string name, std::uint64_t process);
+  // The members that live, sorted, this one among them. `anew`: those that lived before too, as another process.
+  // Objects that were on disk before: when this agent knows who it is, before it meets others.
+  [[nodiscard]] Status recover(TimeNs now, Effects& effects);
+  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects);
+
+  // ---- Store
+  [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) override;
+  [[nodiscard]] Result<mover::Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
+                                          Effects& effects) override;
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                                      uid_t user) override;
+  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                                Effects& effects) override;
+  void leave(const std::string& pool) override;
+  // A pool of the configuration: it stays, though nobody uses it.
+  [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
+
+  // ---- computations: carried out by `computes`, which asks for what lies here
+  void serve_computes(Computes& computes);
+  [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
+    return table_.row(get.pool, get.keys.first, get.keys.second, get.user);
+  }
+  void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) { table_.answer(get, frame, effects); }
+  // Whose a pool is; if there is none yet, the agent's own user.
+  [[nodiscard]] uid_t owner_of(const std::string& pool) const { return table_.has(pool) ? table_.user_of(pool) : own_user_; }
+  void set_own_user(uid_t user) noexcept { own_user_ = user; }
+  [[nodiscard]] const std::string& self() const noexcept override { return self_; }
+  [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
+
+  // ---- asked on this machine otherwise than by a program's channel
+  // What a query is to read. Error::unsupported: it lies on other members too.
+  [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                        std::string_view column_glob, uid_t user) override;
+
+  // ---- QueryMembers
+  [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
+  [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
+  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
+  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
+                  Fetched fetched, TimeNs now, Effects& effects) override;
+  void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
+
+  // ---- for services beside this one
+  // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
+  using ComposeFetch = std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
+             Effects& effects);
+  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
+  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }
+
+  // ---- objects of services beside this one, in pools of their own
+  using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
+  using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
+  using ListedThere = std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
+  [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
+  // Memory for what other members keep in the pool here, from now until unreserve or forget_all: nobody else is given it. All of it
+  // or, if there is not so much, none: Error::too_large. `stays`: of objects of these columns, which take of it only when there is no other room.
+  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, std::function<bool(std::string_view column)> stays);
+  void unreserve(const std::string& pool) { reserves_.erase(pool); }
+  [[nodiscard]] std::uint64_t reserved() const noexcept;
+  [[nodiscard]] std::uint64_t reserved_left() const noexcept;  // of that, not in use
+  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
+  void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
+  // Members that do not confirm it, or are away, are asked again until they do.
+  void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
+  void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
+  // `member`: who has it, if this agent has not; may be empty.
+  void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now, Effects& effects);
+  // What a member has of a row, though it may know nothing of the pool.
+  void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed, TimeNs now, Effects& effects);
+
+  // ---- requests of programs and of members
+  void on_channel_open(ChannelNumber channel, uid_t user);
+  void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
+  void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  // `is_member`: the channel is one of an agent of this agent's user.
+  void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects);
+  void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects);
+
+  // ---- completions
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
+  // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
+  [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
+  void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+  void spill(TimeNs now, Effects& effects);
+  void flush() { table_.flush(); }
+  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) { table_.read_back(frame, until, std::move(done), effects); }
+
+  void on_time(TimeNs now, Effects& effects);
+  // To be told when memory becomes free.
+  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
+  [[nodiscard]] PoolsCounters counters() const;
+  struct PoolStatus {
+    std::string name;
+    uid_t user;
+    std::uint64_t frames, bytes, rows;
+    std::uint64_t spilled_bytes;  // of these, on disk alone
+    std::string options;
+    std::size_t members;
+  };
+  [[nodiscard]] std::vector<PoolStatus> pools() const;
+
+ private:
+  struct Definition {
+    PoolName name;
+    std::string text;                  // the name with its options, as members are told it
+    std::vector<std::string> members;  // that live
+    std::vector<std::string> before;   // those before the last change
+    std::vector<std::string> missed;   // that went since rows last had all their copies, as far as this member knows
+    std::vector<std::string> lost;     // that went with rows which no other member has, and are not back
+    std::size_t streams = 0;           // admitted, and not closed
+    bool stays = false;                // while it is a service's, or the configuration's
+    bool dropped = false;              // all that was in it was, and no stream was admitted since
+    TimeNs named_at = 0;
+  };
+  // One thing that several members are to have.
+  struct Put {
+    enum class What { object, step_end, definition } what = What::object;
+    Place place{};
+    FramePtr frame{};  // the object
+    std::uint32_t rank = 0, ranks = 0;
+    PutId id{};                     // the object's
+    std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
+    bool moves = false;             // to new owners, because members changed
+    bool drop_after = false;        // and does not stay here
+    std::uint32_t failures = 0;     // of this move before
+    std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
+    bool keeping = false;           // it is being written to disk here
+    std::uint64_t number = 0;       // of this process's puts
+    std::vector<std::string> owners{};  // that are to have it
+    std::set<std::string> done{}, asked{};
+    bool waits_for_budget = false;  // of its pool here
+    TimeNs retry_at = never, deadline = never;
+    Failure last{Error::timeout, "its owners did not answer in time"};
+    Kept kept{};                    // a service's: how it ended
+  };
+  struct RemoteGet {
+    FrameTable::Get get;             // of no channel, if it repairs
+    RecordPtr repairs{};             // what was lost here; its copy is put in its place
+    ComputationPtr computation{};  // what is wanted is its output; null: the object itself
+    std::vector<std::string> tried;  // owners that had it not, or did not answer
+    std::uint64_t asking = 0;        // the token's number; 0: none
+    std::string owner;               // that is asked
+    bool fetched = false;            // by fetch(): nobody else is asked
+    bool waits = false;              // nobody had it: it is waited for where it is to come
+    Fetched tell{};                  // fetch_part's: instead of an answer to a program
+    FramePtr delivered;
+    TimeNs retry_at = never;
+    Failure last{Error::timeout, ""};
+  };
+  struct Gather {
+    ChannelNumber channel;
+    std::uint64_t ticket;
+    uid_t user;
+    bool drops;
+    std::string pool{}, row_glob{}, column_glob{};
+    std::size_t asked = 0;
+    bool found = false;  // some member knows the pool
+    std::map<FrameTable::Keys, FrameTable::Item> items{};
+    std::uint64_t key_bytes = 0;  // of those that other members sent
+    std::uint64_t dropped = 0;
+    std::optional<Failure> failure{};
+  };
+  // A drop that waits for rows on their way (pools_drop.cc).
+  using Followed = std::function<void(Result<std::uint64_t> dropped, Effects& effects)>;
+  struct Following {
+    uid_t user = 0;
+    std::size_t open = 0;
+    std::uint64_t dropped = 0;
+    std::optional<Failure> failure{};
+    Followed over{};
+  };
+  struct Sent {
+    TimeNs at;
+    std::string pool;
+    FrameTable::Keys keys;
+    std::vector<std::string> owners;
+  };
+  using Digests = std::array<std::uint64_t, wire::compared_parts>;
+  // What was asked of a member, by the number of its token.
+  struct Asking {
+    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
+    std::uint64_t number;  // of the put, get, gather, listing or following
+    std::string member;
+    FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
+    FramePtr object{};
+    std::uint64_t counter = 0;  // put: its stamp
+  };
+  // An object that another member put or delivered, and that is pulled from it.
+  struct Incoming {
+    Intake::Object object{};
+    std::uint64_t ticket = 0;
+    Place place{};  // of a put
+    PutId id{};
+    std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
+    std::uint64_t rows = 0;
+    bool arrow = false;
+    TimeNs deadline = never;  // for room
+    Failure last{};           // why it has none
+  };
+  // An object of forget, which others have yet: when each is asked again; never while it is asked, or away.
+  using Removed = std::pair<std::string, FrameTable::Keys>;  // the pool's name
+  using Removals = std::map<Removed, std::map<std::string, TimeNs>>;
+  struct Listing {
+    std::string pool, row_glob, column_glob;
+    std::shared_ptr<std::vector<FrameTable::Item>> items;
+  };
+  struct ListingThere {  // list_at's
+    std::string pool, row;
+    std::vector<FrameTable::Item> items;
+    ListedThere listed;
+  };
+  struct Peer {  // a channel
+    uid_t user = 0;
+    Listing listing;
+  };
+
+  // pools.cc
+  // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
+  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text);
+  enum class By { program, member, disk };  // who names it: a program's is told to others, and what is on disk counts for no limit
+  using Access = FrameTable::Access;
+  // Error::denied: it is there, and the user may not use it so.
+  [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
+  [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
+  [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
+  void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
+  void on_removal_answer(const Asking& asked, const Status& status);
+  void ask_removals_again(TimeNs now, Effects& effects);
+  [[nodiscard]] const std::string& text_of(const std::string& pool) const { return definitions_.find(pool)->second.text; }  // one that is there
+  using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
+  std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
+                    ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
+  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects);
+  void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
+  void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
+  void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
+  static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
+  [[nodiscard]] static bool may_pass(Error code) noexcept;
+
+  // pools_bounds.cc
+  [[nodiscard]] Status make_room(uid_t user);
+  [[nodiscard]] std::set<std::string_view> in_use() const;
+
+  // pools_put.cc
+  void start(Put put, TimeNs now, Effects& effects);
+  void work(std::uint64_t number, TimeNs now, Effects& effects);
+  [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
+  void ask_owner(const Put& put, const std::string& owner, Effects& effects);
+  void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
+  [[nodiscard]] std::uint64_t stamp() noexcept;
+  void stamp_again(Put& put, std::uint64_t later) noexcept;
+  void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
+  void finish(std::uint64_t number, Status status, Effects& effects);
+
+  // pools_get.cc
+  void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
+  void on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
+  void replan_gets(TimeNs now, Effects& effects);
+  [[nodiscard]] Result<FramePtr> frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox);
+
+  // pools_compute.cc
+  void compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects);
+  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner, std::int64_t wait_ns,
+                                          std::uint32_t inbox_bytes, Effects& effects);
+  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+
+  // pools_query.cc
+  [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
+  [[nodiscard]] bool rows_come(const Definition& definition) const;
+  void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
+
+  // pools_gather.cc
+  void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
+  void gather_here(std::uint64_t number, Effects& effects);
+  [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
+                                                std::string_view column_glob);
+  void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
+  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now, Effects& effects);
+  void gathered(std::uint64_t number, Effects& effects);
+  static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after, Effects& effects);
+
+  // pools_drop.cc
+  void remember_move(const Put& put);
+  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob, Followed over,
+                   Effects& effects);
+  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys, const std::vector<std::string>& owners,
+               Effects& effects);
+  void on_followed(std::uint64_t number, const Result<Answer>& answer, Effects& effects);
+  void end_following(std::uint64_t number, Effects& effects);
+
+  // pools_serve.cc
+  [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
+  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects);
+  void admit_incoming(TimeNs now, Effects& effects);
+  [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
+  void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
+
+  // pools_spill.cc
+  [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
+  void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
+  void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
+  void give_away_later(const Place& place);
+  void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
+  void on_lost(const RecordPtr& record, Effects& effects);
+  void repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects);
+
+  // pools_keep.cc
+  void set_reserve(Incoming& incoming) const;
+  void ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects);
+  void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
+
+  // pools_move.cc
+  void note_losses(Definition& definition, const std::vector<std::string>& before);
+  void plan_moves(const std::vector<std::string>& anew);
+  void start_moves(TimeNs now, Effects& effects);
+  void moved(const Put& put, const Status& status);
+  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be stamped again. Nothing: it is
+  // wanted. Says so if one is given up of which the other does not know.
+  [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
+  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file = nullptr);
+  void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
+
+  // pools_compare.cc
+  void compare_later(TimeNs at) noexcept;
+  void compare(TimeNs now, Effects& effects);
+  [[nodiscard]] const std::map<std::string, Digests>& digests_of(const Definition& definition);
+  [[nodiscard]] Status serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects);
+  void on_compared(const Asking& asked, Result<std::uint64_t> differs);
+  [[nodiscard]] std::set<FrameTable::Keys> tried_again(const std::string& pool) const;
+  [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
+
+  PoolsOptions options_;
+  std::shared_ptr<mover::BufferCache> buffers_;
+  FrameTable table_;
+  Intake intake_;
+  Computes* computes_ = nullptr;
+  uid_t own_user_ = 0;
+  bool taking_moved_ = false;  // what is put into the table now was in the pool before
+  std::string self_;
+  std::uint64_t process_ = 0;
+  std::vector<std::string> alive_;
+  std::map<std::string, Definition, std::less<>> definitions_;
+  std::unordered_map<ChannelNumber, Peer> channels_;
+  std::map<std::uint64_t, Put> puts_;
+  std::map<std::uint64_t, RemoteGet> gets_;
+  std::map<std::uint64_t, Gather> gathers_;
+  Removals removals_;
+  std::map<std::uint64_t, ListingThere> listings_;
+  std::unordered_map<std::uint64_t, Following> followings_;
+  std::deque<Sent> sent_;  // rows that went to new owners not long ago
+  std::unordered_map<std::uint64_t, Asking> askings_;
+  std::deque<Incoming> waiting_;                          // for room
+  std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
+  std::uint64_t freed_seen_ = 0;  // of the table
+  bool waits_for_budget_ = false;  // some put, or some object of another member
+  TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
+  std::map<uid_t, TimeNs> swept_at_;  // when nothing of the user's could go
+  std::map<uid_t, std::size_t> ends_under_way_;  // of steps, to other members
+  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
+
+  std::uint64_t clock_ = 0;  // the largest counter of a put that was seen
+  std::uint64_t view_ = 1;   // grows whenever members change
+  std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
+  std::uint64_t conflicts_logged_ = 0;  // since then
+  TimeNs compare_at_ = never;
+  std::size_t comparing_ = 0;  // members that were asked
+  struct Compared {
+    TimeNs at = 0;
+    std::uint64_t view = 0;
+    std::map<std::string, Digests> digests;  // by the member that owns the rows too
+  };
+  std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
+
+  struct SetAside {
+    std::shared_ptr<Reserve> memory;
+    std::function<bool(std::string_view column)> stays;
+  };
+  std::map<std::string, SetAside> reserves_;  // by pool
+  struct Move {
+    std::string pool;
+    FrameTable::Keys keys;
+    std::vector<std::string> to;
+    bool drop_after;
+    std::uint32_t failures = 0;
+    TimeNs begin_at = 0;
+  };
+  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
+  void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
+  std::deque<Move> moves_;
+  std::deque<Move> again_;  // moves that failed, by time
+  std::uint32_t moving_ = 0;
+  std::uint64_t next_number_ = 1;
+  PoolsCounters counters_;
+};
+
+}  // namespace offpath::pool

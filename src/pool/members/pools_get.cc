@@ -1,0 +1,260 @@
+// Gets of programs: from what is here, or from an owner.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "pool/directory/placement.h"
+#include "pool/members/pools.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/pool_messages.h"
+#include "wire/messages/replies.h"
+
+namespace offpath::pool {
+
+using mover::AskedMemory;
+using wire::EntryKind;
+
+namespace {
+
+// An object up to so many bytes comes with its answer; a larger one is pulled.
+constexpr std::uint32_t inbox_bytes = 16 << 10;
+
+}  // namespace
+
+void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PoolGet asked{};
+  if (auto status = wire::decode(request.payload, asked); !status) return refuse(channel, request.ticket, std::move(status).error(), effects);
+  const auto name = parse_pool_name(asked.pool);
+  if (!name) return refuse(channel, request.ticket, name.error(), effects);
+  RemoteGet remote;
+  remote.get = {.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user, .pool = name->name,
+                .keys = {std::string(asked.row_key), std::string(asked.column_key)},
+                .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
+  remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
+  const std::uint64_t number = next_number_++;
+  gets_.emplace(number, std::move(remote));
+  ask_next(number, now, effects);
+}
+
+// The next of the row's owners, and of those before members changed: its object may be on the way between them.
+void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
+  RemoteGet& remote = gets_.at(number);
+  FrameTable::Get& get = remote.get;
+  remote.retry_at = never;
+  const bool wanted_later = get.wait_ns != 0;
+  const auto give_up = [&] {
+    if (wanted_later && remote.last.code != Error::denied) remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
+    refuse(get.channel, get.ticket, remote.last, effects);
+    gets_.erase(number);
+  };
+  if (wanted_later && now >= get.deadline) return give_up();
+  const auto known = definitions_.find(get.pool);
+  if (known == definitions_.end()) {
+    if (!wanted_later) return give_up();
+    return due(get.deadline);  // define() comes back to it
+  }
+  const Definition& definition = known->second;
+  std::vector<std::string> candidates = owners(definition, get.keys.first);
+  // All owners are asked before one is waited at: it may have been the last to come.
+  remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
+  const bool waits = remote.waits;
+  const auto is_here = [&] { return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys); };
+  if (!waits || is_here())
+    for (std::string& before : owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
+      if (std::ranges::binary_search(alive_, before) && std::ranges::find(candidates, before) == candidates.end())
+        candidates.push_back(std::move(before));
+  for (const std::string& candidate : candidates) {
+    if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
+    if (candidate == self_) {
+      if (is_here() || waits) {
+        FrameTable::Get here = std::move(get);
+        const ComputationPtr computation = std::move(remote.computation);
+        gets_.erase(number);
+        if (computation) return computes_->begin(std::move(here), computation, now, effects);
+        return table_.get(std::move(here), effects);
+      }
+      remote.tried.push_back(self_);
+      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first), brief(get.keys.second))};
+      continue;
+    }
+    remote.owner = candidate;
+    ++counters_.remote_gets;
+    const TimeNs wait = !waits ? 0 : get.deadline != never ? get.deadline - now : get.wait_ns;
+    if (remote.computation) {
+      remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
+      return;
+    }
+    remote.asking = ask({Asking::Kind::get, number, candidate}, EntryKind::peer_get,
+                        waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
+                        inbox_bytes,
+                        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text,
+                         keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
+                          wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
+                        },
+                        effects);
+    return;
+  }
+  if (candidates.empty())
+    remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
+  if (!wanted_later) return give_up();
+  remote.tried.clear();
+  if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
+  due(remote.retry_at = now + options_.retry_ns);
+}
+
+// Nobody waits for it any more. What is on its way is answered, and given back by who asked.
+void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
+  wire::PoolCancel asked{};
+  if (!wire::decode(request.payload, asked)) return;
+  const auto is_meant = [&](const FrameTable::Get& get) { return get.channel == channel && get.ticket == asked.ticket && !get.of_member; };
+  const auto end = [&](const FrameTable::Get& get) {
+    refuse(get.channel, get.ticket, {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more", brief(get.keys.first),
+                                                                   brief(get.keys.second), get.pool)},
+           effects);
+  };
+  for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
+  if (computes_ != nullptr) computes_->cancel_request(channel, asked.ticket, effects);
+  const auto at = std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
+  if (at == gets_.end()) return;
+  cancel_at_owner(at->first, at->second, effects);
+  end(at->second.get);
+  gets_.erase(at);
+}
+
+// It waits there, or computes; what is fetched does not wait.
+void Pools::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects) {
+  if (remote.asking == 0 || remote.fetched) return;
+  cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number, effects);
+}
+
+void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
+  const auto at = gets_.find(number);
+  if (at == gets_.end()) return;
+  if (at->second.tell) return on_part_answer(number, std::move(answer), now, effects);
+  RemoteGet& remote = at->second;
+  remote.asking = 0;
+  Status status;
+  FramePtr frame;
+  if (!answer) {
+    status = tl::unexpected(std::move(answer).error());
+  } else if (remote.computation && answer->kind == wire::ReplyKind::done) {
+    wire::Done done{};
+    const FrameTable::Get get = std::move(remote.get);
+    status = wire::decode(answer->payload, done);
+    gets_.erase(at);
+    if (status) effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
+    else refuse(get.channel, get.ticket, std::move(status).error(), effects);
+    return;
+  } else {
+    wire::Got got{};
+    status = answer->kind == wire::ReplyKind::got ? wire::decode(answer->payload, got)
+                                                  : Status(fail(Error::protocol, "member {} answered a get with reply kind {}", remote.owner,
+                                                                static_cast<int>(answer->kind)));
+    if (status) {
+      auto made = frame_of(remote, got, answer->inbox);
+      if (made) frame = std::move(*made);
+      else status = tl::unexpected(std::move(made).error());
+    }
+  }
+  if (frame) {
+    const FrameTable::Get get = std::move(remote.get);
+    const RecordPtr repairs = std::move(remote.repairs);
+    const std::string owner = std::move(remote.owner);
+    gets_.erase(at);
+    if (repairs) return repair(repairs, owner, std::move(frame), now, effects);
+    return table_.answer(get, frame, effects);
+  }
+  remote.last = std::move(status).error();
+  if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+    refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
+    gets_.erase(at);
+    return;
+  }
+  remote.tried.push_back(remote.owner);
+  ask_next(number, now, effects);
+}
+
+void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
+                  Effects& effects) {
+  now_ = now;
+  const std::uint64_t number = next_number_++;
+  RemoteGet& remote = gets_[number];
+  remote.get = std::move(get);
+  remote.owner = std::move(member);
+  remote.fetched = true;
+  remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline, nullptr, inbox_bytes,
+                      [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
+                        compose(memory, number, payload);
+                      },
+                      effects);
+}
+
+void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.answer(get, frame, effects);
+}
+
+Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox) {
+  counters_.remote_bytes += got.length;
+  if (got.how == wire::Got::How::delivered) {
+    if (!remote.delivered) return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
+    return remote.delivered;
+  }
+  if (got.how != wire::Got::How::pushed || got.length > inbox.size())
+    return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length, inbox.size());
+  auto frame = std::make_shared<mover::Frame>();
+  OFP_ASSIGN(frame->buffer, buffers_->take(got.length, remote.get.user));
+  if (got.length > 0) std::memcpy(frame->buffer.data(), inbox.data(), got.length);
+  frame->bytes = got.length;
+  frame->rows = got.rows;
+  frame->arrow = got.arrow;
+  return frame;
+}
+
+// Members changed: what was asked of one that is no owner any more is asked of one that is.
+void Pools::replan_gets(TimeNs now, Effects& effects) {
+  const auto is_owner = [&](const FrameTable::Get& get, const std::string& member) {
+    const auto known = definitions_.find(get.pool);
+    if (known == definitions_.end()) return false;
+    const std::vector<std::string> all = owners(known->second, get.keys.first);
+    return std::ranges::find(all, member) != all.end();
+  };
+  std::vector<std::uint64_t> again;
+  for (auto& [number, remote] : gets_) {
+    if (remote.fetched) continue;
+    if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
+    // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
+    if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
+    if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
+    remote.tried.clear();
+    remote.waits = false;
+    again.push_back(number);
+  }
+  for (FrameTable::Get& get : table_.take_waiting([&](const FrameTable::Get& get) {
+         const auto known = definitions_.find(get.pool);
+         return !get.of_member && known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+       })) {
+    const std::uint64_t number = next_number_++;
+    gets_[number].get = std::move(get);
+    again.push_back(number);
+  }
+  if (computes_ != nullptr) {
+    for (Computes::Waiting& each : computes_->take_waiting([&](const FrameTable::Get& get) {
+           const auto known = definitions_.find(get.pool);
+           return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+         })) {
+      if (each.get.of_member) {
+        refuse(each.get.channel, each.get.ticket, {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))}, effects);
+        continue;
+      }
+      const std::uint64_t number = next_number_++;
+      gets_[number].get = std::move(each.get);
+      gets_[number].computation = std::move(each.computation);
+      again.push_back(number);
+    }
+  }
+  for (const std::uint64_t number : again) ask_next(number, now, effects);
+}
+
+}  // namespace offpath::pool

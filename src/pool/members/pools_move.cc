@@ -1,0 +1,189 @@
+// Rows whose owners change when members come and go.
+//
+// Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner before
+// that is none any more sends to all, and drops its own when they have it. Of what arrives and what is there the later put stays
+// (put_id.h). A move that fails is tried again: its row has fewer copies than it is to have until then.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "pool/directory/placement.h"
+#include "pool/members/pools.h"
+
+namespace offpath::pool {
+
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
+
+}  // namespace
+
+// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost. Members that are
+// back are what they are: with their disk, or without anything.
+void Pools::note_losses(Definition& definition, const std::vector<std::string>& before) {
+  const std::string& pool = definition.name.name;
+  std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
+  std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
+  const auto of_pool = [&](const Move& move) { return move.pool == pool; };
+  const bool moving = std::ranges::any_of(moves_, of_pool) || std::ranges::any_of(again_, of_pool) ||
+                      std::ranges::any_of(puts_, [&](const auto& each) { return each.second.moves && each.second.place.pool == pool; });
+  std::vector<std::string> gone;
+  for (const std::string& member : before)
+    if (!contains(definition.members, member)) gone.push_back(member);
+  if (gone.empty()) return;
+  if (!moving) definition.missed.clear();
+  definition.missed.insert(definition.missed.end(), gone.begin(), gone.end());
+  if (definition.missed.size() < definition.name.options.replicas) return;
+  definition.lost.insert(definition.lost.end(), definition.missed.begin(), definition.missed.end());
+  definition.missed.clear();
+}
+
+void Pools::plan_moves(const std::vector<std::string>& anew) {
+  for (const auto& known : definitions_) {
+    const std::string& name = known.first;
+    const Definition& definition = known.second;
+    if (definition.name.policy == Policy::local) continue;
+    for (const FrameTable::Held& held : table_.held(name)) {
+      const std::vector<std::string> now = owners(definition, held.keys.first);
+      std::vector<std::string> before =
+          owners_of(definition.name.policy, definition.name.options.replicas, held.keys.first, definition.before);
+      std::erase_if(before, [&](const std::string& owner) { return !contains(definition.members, owner) || contains(anew, owner); });
+      const bool stays = contains(now, self_);
+      std::vector<std::string> to;
+      for (const std::string& owner : now)
+        if (owner != self_ && (!stays || !contains(before, owner))) to.push_back(owner);
+      const bool first = before.empty() || before.front() == self_;
+      if (!to.empty() && (first || !stays)) moves_.push_back({name, held.keys, std::move(to), !stays});
+    }
+  }
+}
+
+void Pools::start_moves(TimeNs now, Effects& effects) {
+  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front()) moves_.push_back(std::move(again_.front()));
+  while (moving_ < options_.moves_max && !moves_.empty()) {
+    Move move = std::move(moves_.front());
+    moves_.pop_front();
+    const auto known = definitions_.find(move.pool);
+    const auto held = table_.held(move.pool, move.keys);
+    if (known == definitions_.end() || !held) continue;  // dropped meanwhile
+    if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
+      const std::vector<std::string> owners_now = owners(known->second, move.keys.first);
+      std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
+      if (move.to.empty()) continue;
+    }
+    ++moving_;
+    if (!held->frame->unread) {
+      start_move(move, held->frame, now, effects);
+      continue;
+    }
+    table_.read_back(held->frame, deadline_after(now, options_.put_wait_ns),
+                     [this, move](Result<FramePtr> read, Effects& then) {
+                       if (read) return start_move(move, *read, now_, then);
+                       log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
+                       --moving_;
+                       if (read.error().code != Error::io)
+                         again_.push_back({move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
+                       due(now_);
+                     },
+                     effects);
+  }
+}
+
+void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects) {
+  const auto known = definitions_.find(move.pool);
+  const auto held = table_.held(move.pool, move.keys);
+  if (known == definitions_.end() || !held) {  // dropped while it was read back
+    --moving_;
+    return due(now);
+  }
+  Put put;
+  put.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden};
+  put.frame = std::move(frame);
+  put.id = held->id;
+  put.moves = true;
+  put.drop_after = move.drop_after;
+  put.failures = move.failures;
+  put.owners = move.to;
+  put.id.moved = true;
+  start(std::move(put), now, effects);
+}
+
+void Pools::moved(const Put& put, const Status& status) {
+  --moving_;
+  due(now_);  // for the next one
+  const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
+  const auto known = definitions_.find(put.place.pool);
+  if (status) {
+    ++counters_.moved_rows;
+    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);  // again, meanwhile
+    const PutId* const here = table_.id_of(put.place.pool, keys);
+    if (!put.drop_after || is_owner || here == nullptr) return;
+    if (here->version() == put.id.version()) table_.remove(put.place.pool, keys);
+    else give_away_later(put.place);  // it was put anew meanwhile
+    return;
+  }
+  ++counters_.failed_moves;
+  std::vector<std::string> left;
+  for (const std::string& owner : put.owners)
+    if (!put.done.contains(owner)) left.push_back(owner);
+  log(put.failures == 0 ? LogLevel::warning : LogLevel::debug, "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s",
+      put.place.pool, keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
+  again_.push_back({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
+}
+
+// ---- which of two objects of the same keys stays
+
+std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
+  const FrameTable::KeysView keys{place.row_key, place.column_key};
+  // From a member that has not heard yet that it is no more.
+  if (id.moved && !removals_.empty() && removals_.contains({place.pool, {place.row_key, place.column_key}})) return 0;
+  const PutId* const here = table_.id_of(place.pool, keys);
+  if (here == nullptr) {
+    if (!id.moved) id.view = view_;
+    return std::nullopt;
+  }
+  if (*here == id && *here != PutId{}) return here->counter >= id.counter ? std::optional<std::uint64_t>{0} : std::nullopt;
+  const bool stays = here->version() > id.version();
+  if (!id.moved) {
+    if (!stays || here->counter == 0) return std::nullopt;
+    return here->knows(id.version()) ? 0 : here->counter;
+  }
+  if (!stays) {
+    if (here->version() == id.version()) return 0;
+    return std::nullopt;
+  }
+  // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put by members
+  // that saw others: those here may never have noticed that they were cut off.
+  if (!here->knows(id.version()) && (here->view != view_ || id.counter > view_began_)) note_conflict(place, *here, id);
+  table_.learn(place.pool, keys, id);
+  return 0;
+}
+
+// What another member has put, and is wanted.
+Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file) {
+  const PutId* const here = table_.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
+  const std::optional<PutId> replaced = here != nullptr && id.moved && !id.knows(here->version()) ? std::optional(*here) : std::nullopt;
+  taking_moved_ = id.moved;
+  const Status taken = table_.put(place, std::move(frame), now, effects, id, file);
+  taking_moved_ = false;
+  if (!taken) return taken;
+  if (replaced) note_conflict(place, id, *replaced);
+  if (id.moved) compare_later(deadline_after(now, options_.compare_wait_ns));  // other owners may lack it, too
+  give_away_later(place);
+  return {};
+}
+
+void Pools::note_conflict(const Place& place, const PutId& stays, const PutId& goes) {
+  constexpr std::uint64_t logged_max = 16;  // until members change again; all are counted
+  if (stays.counter == 0 || goes.counter == 0) return;  // of a time before there were versions
+  ++counters_.conflicts;
+  if (++conflicts_logged_ > logged_max) return;
+  log(LogLevel::warning, "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}", place.pool,
+      brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
+      conflicts_logged_ == logged_max ? "; further ones are counted only (pool_conflicts_total)" : "");
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,251 @@
+// Puts: an object, the end of a step, or a pool's definition to all members that are to have it.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "pool/members/pools.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+
+namespace offpath::pool {
+
+using mover::AskedMemory;
+using mover::Stored;
+using wire::EntryKind;
+
+Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(Definition* const definition, define(pool, user, Access::write, By::program, effects));
+  ++definition->streams;
+  definition->dropped = false;
+  return definition->name.name;
+}
+
+void Pools::leave(const std::string& pool) {
+  const auto known = definitions_.find(pool);
+  OFP_ASSERT(known != definitions_.end() && known->second.streams > 0);
+  --known->second.streams;
+}
+
+Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto known = definitions_.find(place.pool);
+  if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
+  const Definition& definition = known->second;
+  const PoolOptions& options = definition.name.options;
+  if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
+    // Numbered, or another put of these keys were taken for this one again.
+    const Status status = table_.put(place, frame, now, effects, {process_, next_number_++, definition.name.policy == Policy::local ? 0 : stamp()});
+    if (status) return Stored::now;
+    if (status.error().code != Error::would_block) return tl::unexpected(status.error());
+  }
+  Put put;
+  put.place = place;
+  put.frame = std::move(frame);
+  put.token = token;
+  put.owners = is_elsewhere(definition) ? owners(definition, place.row_key) : std::vector{self_};
+  start(std::move(put), now, effects);
+  return Stored::later;
+}
+
+Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) {
+  if (const auto known = definitions_.find(pool); known != definitions_.end() && is_elsewhere(known->second))
+    return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
+  return table_.find(pool, row_key, column_key, user);
+}
+
+Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
+                       Effects& effects) {
+  now_ = now;
+  const auto known = definitions_.find(pool);
+  if (known == definitions_.end()) return {};
+  const Definition& definition = known->second;
+  if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
+  const uid_t user = table_.user_of(pool);
+  std::size_t& under_way = ends_under_way_[user];
+  if (under_way >= options_.table.user_steps_max)
+    return fail(Error::too_large, "{} ends of steps of user {} are on their way to other members, which is the limit of each user (limits.user_steps_max)",
+                under_way, user);
+  ++under_way;
+  Put put;
+  put.what = Put::What::step_end;
+  put.place = {pool, row_key, "", table_.user_of(pool), 0, false};
+  put.rank = rank;
+  put.ranks = ranks;
+  put.owners = owners(definition, row_key);
+  start(std::move(put), now, effects);
+  return {};
+}
+
+// All members learn of a pool when it is made, so that they agree where its rows lie.
+void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
+  Put tell;
+  tell.what = Put::What::definition;
+  tell.place = {definition.name.name, "", "", user, 0, false};
+  for (const std::string& member : alive_)
+    if (member != self_) tell.owners.push_back(member);
+  if (!tell.owners.empty()) start(std::move(tell), now, effects);
+}
+
+// Larger than any that was seen, and of several agents' about in the order of their clocks.
+std::uint64_t Pools::stamp() noexcept {
+  const std::int64_t time = options_.real_clock != nullptr ? options_.real_clock() : now_;
+  return clock_ = std::max(clock_ + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(time, 0)));
+}
+
+// All owners are asked anew: an object of which one has another version is stored nowhere.
+void Pools::stamp_again(Put& put, std::uint64_t later) noexcept {
+  clock_ = std::max(clock_, std::min(later, put_counter_max));
+  put.id.counter = stamp();
+  put.done.clear();
+}
+
+void Pools::start(Put put, TimeNs now, Effects& effects) {
+  put.number = next_number_++;
+  if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, stamp()};
+  put.deadline = deadline_after(now, options_.put_wait_ns);
+  const std::uint64_t number = put.number;
+  puts_.emplace(number, std::move(put));
+  work(number, now, effects);
+}
+
+// Asks who has not got it and is not asked.
+void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
+  const auto at = puts_.find(number);
+  if (at == puts_.end()) return;
+  Put& put = at->second;
+  put.retry_at = never;
+  put.waits_for_budget = false;
+  if (put.owners.empty() && put.what != Put::What::definition) {
+    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
+    put.retry_at = now + options_.retry_ns;
+  }
+  for (const std::string& owner : put.owners) {
+    if (put.done.contains(owner) || put.asked.contains(owner)) continue;
+    if (owner != self_) {
+      if (now >= put.deadline) continue;
+      put.asked.insert(owner);
+      ask_owner(put, owner, effects);
+      continue;
+    }
+    Status status = put_here(put, now, effects);
+    if (status) put.done.insert(owner);
+    else if (!may_pass(status.error().code)) return finish(number, std::move(status), effects);
+    else {
+      waits_for_budget_ = put.waits_for_budget = true;  // until bytes of a pool become free
+      put.last = std::move(status).error();
+    }
+  }
+  bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
+  if (put.what == Put::What::object && !put.moves) {
+    const PoolOptions& options = definitions_.find(put.place.pool)->second.name.options;
+    if (put.owners.size() < options.min_copies) {
+      all = false;
+      put.last = {Error::timeout, fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is stored, and {} of its members live: {}",
+                                              put.place.pool, brief(put.place.row_key), brief(put.place.column_key), options.min_copies,
+                                              put.owners.size(), fmt::join(put.owners, ", "))};
+    }
+  }
+  if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
+  const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
+  // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
+  if (now >= put.deadline && (put.asked.empty() || now >= end)) return finish(number, tl::unexpected(put.last), effects);
+  due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
+}
+
+Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
+  switch (put.what) {
+    case Put::What::object:
+      if (const auto later = not_wanted(put.place, put.id)) {
+        if (*later == 0) return {};
+        stamp_again(put, *later);
+      }
+      if (table_.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
+      return table_.put(put.place, put.frame, now, effects, put.id);
+    case Put::What::step_end: return table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
+    case Put::What::definition: return {};
+  }
+  return {};
+}
+
+void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects) {
+  Asking asking{Asking::Kind::put, put.number, owner};
+  asking.counter = put.id.counter;
+  const std::uint64_t user = put.place.user;
+  if (put.what == Put::What::definition) {
+    ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
+        effects);
+    return;
+  }
+  if (put.what == Put::What::step_end) {
+    ask(asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
+        },
+        effects);
+    return;
+  }
+  if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++counters_.retries;
+  ++counters_.remote_puts;
+  counters_.remote_bytes += put.frame->bytes;
+  const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
+  ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
+      [place = put.place, text = text_of(put.place.pool), id = put.id, over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows,
+       arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::PeerPut message{.user = place.user, .writer = id.writer, .number = id.number, .rows = rows, .keep = place.keep,
+                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
+                              .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key,
+                              .counter = id.counter, .over = over};
+        message.object.length = bytes;
+        wire::encode(message, payload);
+      },
+      effects);
+}
+
+void Pools::on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects) {
+  const auto at = puts_.find(asked.number);
+  if (at == puts_.end()) return;
+  Put& put = at->second;
+  put.asked.erase(asked.member);
+  if (later) {
+    if (*later != 0 && put.what == Put::What::object && !put.moves) {
+      if (*later >= put.id.counter) stamp_again(put, *later);
+    } else if (asked.counter == put.id.counter) {  // otherwise it has it under an earlier stamp
+      put.done.insert(asked.member);
+    }
+    return work(asked.number, now, effects);
+  }
+  if (!may_pass(later.error().code)) return finish(asked.number, tl::unexpected(std::move(later).error()), effects);
+  put.last = std::move(later).error();
+  ++counters_.retries;
+  put.retry_at = now + options_.retry_ns;
+  due(put.retry_at);
+}
+
+void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
+  const auto node = puts_.extract(number);
+  const Put& put = node.mapped();
+  if (put.what == Put::What::step_end) {
+    const auto under_way = ends_under_way_.find(put.place.user);
+    if (--under_way->second == 0) ends_under_way_.erase(under_way);
+  }
+  if (put.what == Put::What::definition && !status && !may_pass(status.error().code))
+    log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool, status.error().message);
+  if (put.moves) {
+    moved(put, status);
+    remember_move(put);
+    for (const std::uint64_t following : put.followed_by) {
+      drop_at(following, put.place.pool, {put.place.row_key, put.place.column_key}, put.owners, effects);
+      end_following(following, effects);
+    }
+  }
+  // On disk, it is its service's whether it stays in memory.
+  if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
+  if (put.kept) put.kept(status, now_, effects);
+  if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
+}
+
+}  // namespace offpath::pool

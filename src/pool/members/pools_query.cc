@@ -1,0 +1,120 @@
+// Parts of queries: which rows of a pool are this member's to answer for, and what is asked of the others.
+//
+// A row's part is its first living owner's. That is one member for each row as long as all go by the same members, so who asks
+// says which these are. After a change rows are under way for a while: a part is refused while one is that was to be here or there.
+#include <algorithm>
+#include <utility>
+
+#include "pool/directory/placement.h"
+#include "pool/members/pools.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
+
+namespace offpath::pool {
+
+using wire::EntryKind;
+
+namespace {
+
+constexpr std::uint32_t answer_inbox_bytes = 16 << 10;  // a larger frame is delivered
+
+}  // namespace
+
+std::uint64_t Pools::view_of(const Definition& definition) {
+  std::string all;
+  for (const std::string& member : definition.members) all += member + '\n';
+  return hash_of(all);
+}
+
+Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& pool) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
+  if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
+  if (definition->members.empty())
+    return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
+  return Spread{definition->text, view_of(*definition), definition->members, definition->name.options.replicas};
+}
+
+// Rows that this member is to send, or is sending, to their first owners.
+bool Pools::rows_come(const Definition& definition) const {
+  const auto concerns = [&](const std::string& pool, const std::string& row, const std::vector<std::string>& to) {
+    if (pool != definition.name.name) return false;
+    const std::vector<std::string> all = owners(definition, row);
+    return !all.empty() && std::ranges::find(to, all.front()) != to.end();
+  };
+  const auto of_move = [&](const Move& move) { return concerns(move.pool, move.keys.first, move.to); };
+  if (std::ranges::any_of(moves_, of_move) || std::ranges::any_of(again_, of_move)) return true;
+  return std::ranges::any_of(puts_, [&](const auto& each) {
+    const Put& put = each.second;
+    return put.moves && concerns(put.place.pool, put.place.row_key, put.owners);
+  });
+}
+
+std::vector<std::string> Pools::lost(const std::string& pool) const {
+  const auto known = definitions_.find(pool.substr(0, pool.find('?')));
+  return known != definitions_.end() ? known->second.lost : std::vector<std::string>{};
+}
+
+Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
+  OFP_TRY(check_not_reserved(part.pool));
+  OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
+  if (view_of(*definition) != part.view)
+    return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked", self_,
+                definition->members.size(), definition->name.name);
+  if (rows_come(*definition))
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way to other members", self_, definition->name.name);
+  auto chosen = table_.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
+  if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
+  if (!chosen) return chosen;
+  std::erase_if(*chosen, [&](const QuerySource& source) {
+    const std::vector<std::string> all = owners(*definition, source.row_key);
+    return all.empty() || all.front() != self_;
+  });
+  return chosen;
+}
+
+void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
+                       Fetched fetched, TimeNs now, Effects& effects) {
+  now_ = now;
+  ++counters_.remote_gets;
+  const std::uint64_t number = next_number_++;
+  RemoteGet& remote = gets_[number];
+  remote.get.user = user;
+  remote.owner = std::move(member);
+  remote.fetched = true;
+  remote.tell = std::move(fetched);
+  // The member's own time is over first, and its failure says more.
+  remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns),
+                      nullptr, answer_inbox_bytes,
+                      [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
+                        compose(memory, number, payload);
+                      },
+                      effects, std::move(body));
+}
+
+void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
+  const RemoteGet remote = std::move(gets_.extract(number).mapped());
+  const auto reply = [&]() -> Result<Reply> {
+    if (!answer) return tl::unexpected(std::move(answer).error());
+    if (answer->kind == wire::ReplyKind::done) {
+      wire::Done done{};
+      OFP_TRY(wire::decode(answer->payload, done));
+      return Reply{nullptr, done.value};
+    }
+    if (answer->kind != wire::ReplyKind::got)
+      return fail(Error::protocol, "member {} answered a query with reply kind {}", remote.owner, static_cast<int>(answer->kind));
+    wire::Got got{};
+    OFP_TRY(wire::decode(answer->payload, got));
+    OFP_ASSIGN(FramePtr frame, frame_of(remote, got, answer->inbox));
+    return Reply{std::move(frame), 0};
+  };
+  remote.tell(reply(), now, effects);
+}
+
+void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
+  now_ = now;
+  cancel(member, wire::PeerCancel::What::query, number, effects);
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,175 @@
+// Pools with a disk: what is put into durable ones, what was there before this start, and objects that cannot be read back.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "pool/members/pools.h"
+#include "wire/messages/replies.h"
+
+namespace offpath::pool {
+
+using mover::ReplyEffect;
+
+// ---- puts of durable pools: on disk first, then in the table, then stored
+
+Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
+  const Disk& disk = *table_.disk();
+  if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", self_);
+  if (disk.rests(now)) {
+    due(put.retry_at = disk.rests_until());
+    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
+  }
+  if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
+    due(put.retry_at = now + options_.retry_ns);
+    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
+  }
+  OFP_TRY(table_.may_put(put.place, put.frame->bytes, put.id));
+  put.keeping = true;
+  table_.keep(put.place, put.frame, put.id,
+              [this, number = put.number](Result<RecordPtr> file, TimeNs then, Effects& more) { on_kept(number, std::move(file), then, more); },
+              effects);
+  return fail(Error::would_block, "{} is writing the object to disk", self_);
+}
+
+void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects) {
+  now_ = now;
+  const auto at = puts_.find(number);
+  const bool wanted = at != puts_.end() && std::ranges::find(at->second.owners, self_) != at->second.owners.end();
+  if (at != puts_.end()) at->second.keeping = false;
+  if (!wanted) {  // its time is over, or it belongs to other members now
+    if (file) table_.disk()->remove(*file);
+    return at != puts_.end() ? work(number, now, effects) : void();
+  }
+  Put& put = at->second;
+  if (!file) {
+    put.last = {file.error().code, fmt::format("member {}: {}", self_, file.error().message)};
+    due(put.retry_at = std::max(table_.disk()->rests_until(), now + options_.retry_ns));
+    return;
+  }
+  std::optional<std::uint64_t> later = not_wanted(put.place, put.id);
+  if (later && *later != 0) stamp_again(put, *later);
+  const bool stamped_again = (*file)->id.counter != put.id.counter;  // what is on disk says an earlier one
+  if (later || stamped_again) table_.disk()->remove(*file);
+  if (later && *later == 0) put.done.insert(self_);
+  if (later || stamped_again) return work(number, now, effects);
+  Status taken = table_.put(put.place, put.frame, now, effects, put.id, *file);
+  if (!taken) return finish(number, std::move(taken), effects);
+  put.done.insert(self_);
+  work(number, now, effects);
+}
+
+void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
+  const auto held = std::make_shared<Incoming>(std::move(incoming));
+  table_.keep(held->place, frame, held->id,
+              [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
+                now_ = then;
+                if (!file)  // the member tries again: a full disk may be emptied
+                  return refuse(held->object.channel, held->ticket, {Error::no_space, fmt::format("member {}: {}", self_, file.error().message)}, more);
+                if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
+                  table_.disk()->remove(*file);
+                  more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*later}});
+                  return;
+                }
+                Status taken = take(held->place, frame, held->id, then, more, *file);
+                if (taken) more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
+                else refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
+              },
+              effects);
+}
+
+// Members may have changed while it was on its way. Not at once: this agent may be the one that has not heard yet.
+void Pools::give_away_later(const Place& place) {
+  const auto known = definitions_.find(place.pool);
+  if (known == definitions_.end() || !is_elsewhere(known->second)) return;
+  std::vector<std::string> all = owners(known->second, place.row_key);
+  if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
+  again_.push_back({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, now_ + options_.move_retry_ns});
+  due(again_.front().begin_at);
+}
+
+// ---- time and completions
+
+void Pools::spill(TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.lighten(now, effects);
+}
+
+void Pools::on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+  now_ = now;
+  table_.disk()->on_job(token, status, now, effects);
+}
+
+// ---- at start
+
+Status Pools::recover(TimeNs now, Effects& effects) {
+  now_ = now;
+  if (table_.disk() == nullptr) return {};
+  OFP_ASSIGN(const std::vector<RecordPtr> all, table_.disk()->scan());
+  std::uint64_t left = 0;
+  for (const RecordPtr& record : all) {
+    const auto made = define(record->pool, record->pool_user, Access::write, By::disk, effects);
+    // With other options by now: the pool is what it was made as first.
+    if (!made && !definitions_.contains(record->pool.substr(0, record->pool.find('?')))) {
+      if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
+      continue;
+    }
+    clock_ = std::max(clock_, record->id.counter);
+    table_.recover(record, now);
+  }
+  const FrameTableCounters& counters = table_.counters();
+  // One that knows half of the members would send half of its rows to wrong ones.
+  if (!all.empty()) due(joining_until_ = now + options_.join_wait_ns);
+  if (!all.empty())
+    log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken", table_.disk()->described(),
+        counters.frames, definitions_.size(), counters.bytes, left);
+  return {};
+}
+
+// ---- what is lost here may be elsewhere
+
+void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
+  log(LogLevel::error, "{}", why.message);
+  const auto known = definitions_.find(get.pool);
+  if (get.of_member || known == definitions_.end() || known->second.members.size() < 2) {
+    // Another owner is asked where a member has not got it.
+    if (get.of_member) why.code = Error::not_found;
+    return refuse(get.channel, get.ticket, std::move(why), effects);
+  }
+  const std::uint64_t number = next_number_++;
+  RemoteGet& remote = gets_[number];
+  remote.get = std::move(get);
+  remote.tried.push_back(self_);
+  remote.last = std::move(why);
+  ask_next(number, now_, effects);
+}
+
+// What another owner has is put in its place.
+void Pools::on_lost(const RecordPtr& record, Effects& effects) {
+  const std::string pool = record->pool.substr(0, record->pool.find('?'));
+  const auto known = definitions_.find(pool);
+  if (known == definitions_.end() || known->second.name.options.replicas < 2 || record->hidden) return;
+  const std::uint64_t number = next_number_++;
+  RemoteGet& remote = gets_[number];
+  remote.get.user = record->pool_user;
+  remote.get.pool = pool;
+  remote.get.keys = {record->row, record->column};
+  remote.repairs = record;
+  remote.tried.push_back(self_);
+  ask_next(number, now_, effects);
+}
+
+void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects) {
+  Incoming incoming;
+  incoming.place = {record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
+  incoming.id = record->id;
+  incoming.id.moved = true;  // it was shown once: no trigger calls for it again
+  if (table_.holds(incoming.place.pool, {record->row, record->column})) return;  // put anew meanwhile
+  log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
+  if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
+  taking_moved_ = true;
+  const Status put = table_.put(incoming.place, std::move(frame), now, effects, record->id);
+  taking_moved_ = false;
+  if (!put) log(LogLevel::error, "{}: {}", record->described(), put.error().message);
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,113 @@
+#include "pool/query/query.h"
+
+#include <array>
+#include <utility>
+
+#include "wire/cursor.h"
+
+namespace offpath::pool {
+
+namespace {
+
+constexpr std::uint8_t version = 1;
+constexpr std::uint8_t has_filter = 1, is_partial = 2, leaves_out_lost = 4;
+
+Result<std::string> decode_name(wire::Reader& from, std::string_view of) {
+  std::string name(from.take_text());
+  if (name.size() > field_bytes_max)
+    return fail(Error::too_large, "the name of {} has {} bytes, at most {} are allowed", of, name.size(), field_bytes_max);
+  return name;
+}
+
+Result<std::uint16_t> decode_count(wire::Reader& from, std::string_view of) {
+  const auto count = from.take<std::uint16_t>();
+  if (count > query_columns_max)
+    return fail(Error::too_large, "a query of {} {}, at most {} are allowed", count, of, query_columns_max);
+  return count;
+}
+
+Result<Projection> decode_projection(wire::Reader& from, std::uint32_t& nodes_left) {
+  Projection made;
+  OFP_ASSIGN(made.name, decode_name(from, "a column"));
+  OFP_ASSIGN(made.expression, decode_expression(from, nodes_left));
+  return made;
+}
+
+Result<Aggregate> decode_aggregate(wire::Reader& from, std::uint32_t& nodes_left) {
+  Aggregate made;
+  const auto function = from.take<std::uint8_t>();
+  if (function > static_cast<std::uint8_t>(last_aggregate))
+    return fail(Error::protocol, "a query has aggregate {}, the last one is {}", function, static_cast<int>(last_aggregate));
+  made.function = static_cast<AggregateFunction>(function);
+  const bool of_something = from.take<std::uint8_t>() != 0;
+  OFP_ASSIGN(made.name, decode_name(from, "an aggregate"));
+  if (of_something) {
+    OFP_ASSIGN(made.expression, decode_expression(from, nodes_left));
+  } else if (made.function != AggregateFunction::count) {
+    return fail(Error::protocol, "{} \"{}\" is of nothing", aggregate_name(made.function), made.name);
+  }
+  return made;
+}
+
+}  // namespace
+
+std::string_view aggregate_name(AggregateFunction function) noexcept {
+  constexpr std::array<std::string_view, 5> names = {"sum", "min", "max", "mean", "count"};
+  return names[static_cast<std::size_t>(function)];
+}
+
+std::vector<std::byte> encode(const Query& query) {
+  std::vector<std::byte> bytes;
+  wire::Writer to(bytes);
+  to.put(version);
+  to.put(static_cast<std::uint8_t>((query.filter ? has_filter : 0) | (query.partial ? is_partial : 0) |
+                                   (query.without_lost ? leaves_out_lost : 0)));
+  if (query.filter) encode(*query.filter, to);
+  to.put(static_cast<std::uint16_t>(query.projections.size()));
+  for (const Projection& projection : query.projections) {
+    to.put_text(projection.name);
+    encode(projection.expression, to);
+  }
+  to.put(static_cast<std::uint16_t>(query.aggregates.size()));
+  for (const Aggregate& aggregate : query.aggregates) {
+    to.put(aggregate.function);
+    to.put(static_cast<std::uint8_t>(aggregate.expression.has_value()));
+    to.put_text(aggregate.name);
+    if (aggregate.expression) encode(*aggregate.expression, to);
+  }
+  return bytes;
+}
+
+Result<Query> decode_query(Bytes bytes) {
+  if (bytes.size() > query_bytes_max)
+    return fail(Error::too_large, "a query of {} bytes, at most {} are allowed", bytes.size(), query_bytes_max);
+  wire::Reader from(bytes);
+  Query query;
+  if (const auto found = from.take<std::uint8_t>(); found != version)
+    return fail(Error::version, "a query of version {}, this agent knows version {}", found, version);
+  const auto flags = from.take<std::uint8_t>();
+  if ((flags & ~(has_filter | is_partial | leaves_out_lost)) != 0) return fail(Error::protocol, "a query has the unknown flags {:#x}", flags);
+  query.partial = (flags & is_partial) != 0;
+  query.without_lost = (flags & leaves_out_lost) != 0;
+  std::uint32_t nodes_left = expression_nodes_max;
+  if ((flags & has_filter) != 0) {
+    OFP_ASSIGN(query.filter, decode_expression(from, nodes_left));
+  }
+  OFP_ASSIGN(const std::uint16_t projections, decode_count(from, "columns"));
+  for (std::uint16_t i = 0; i < projections; ++i) {
+    OFP_ASSIGN(Projection projection, decode_projection(from, nodes_left));
+    query.projections.push_back(std::move(projection));
+  }
+  OFP_ASSIGN(const std::uint16_t aggregates, decode_count(from, "aggregates"));
+  for (std::uint16_t i = 0; i < aggregates; ++i) {
+    OFP_ASSIGN(Aggregate aggregate, decode_aggregate(from, nodes_left));
+    query.aggregates.push_back(std::move(aggregate));
+  }
+  if (!from.done()) return fail(Error::protocol, "a query has the wrong length, {} bytes", bytes.size());
+  if (!query.projections.empty() && !query.aggregates.empty())
+    return fail(Error::invalid, "a query has {} columns and {} aggregates; it may have one kind", query.projections.size(),
+                query.aggregates.size());
+  return query;
+}
+
+}  // namespace offpath::pool

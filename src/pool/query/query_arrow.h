@@ -1,0 +1,88 @@
+// What the query of this folder shares of libarrow. Only query_*.cc include this.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <arrow/api.h>
+#include <arrow/compute/expression.h>
+
+#include "mover/arrow_memory.h"
+#include "pool/query/query_run.h"
+
+// The library's errors become ours: OFP_ARROW(call, "what it did"); OFP_ARROW_ASSIGN(auto value, call, "what it did");
+#define OFP_ARROW(expression, step)                                             \
+  do {                                                                          \
+    if (arrow::Status ofp_status = (expression); !ofp_status.ok()) [[unlikely]] \
+      return ::offpath::pool::fail_arrow(ofp_status, step);                     \
+  } while (false)
+#define OFP_ARROW_ASSIGN_(result, target, expression, step)                                \
+  auto result = (expression);                                                              \
+  if (!result.ok()) [[unlikely]] return ::offpath::pool::fail_arrow(result.status(), step); \
+  target = std::move(result).ValueUnsafe()
+#define OFP_ARROW_ASSIGN(target, expression, step) \
+  OFP_ARROW_ASSIGN_(OFP_CONCAT(ofp_arrow_, __LINE__), target, expression, step)
+
+namespace offpath::pool {
+
+using Batches = std::vector<std::shared_ptr<arrow::RecordBatch>>;
+
+[[nodiscard]] tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step);
+
+// What bounds the memory (mover::ArrowMemory) that libarrow gets for all queries of a user together.
+inline constexpr std::string_view queries_setting = "queries.memory_max";
+
+// The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and the like are checked, for
+// they may come from another process. Compressed bodies, and what lies at no multiple of its type's size, are in `memory`.
+[[nodiscard]] Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source,
+                                                                                      arrow::MemoryPool& memory);
+
+// Bound to the schema, constants folded. Errors name a column that is not there, and those that are.
+[[nodiscard]] Result<arrow::compute::Expression> bind_to(const Expression& expression, const arrow::Schema& schema,
+                                                             arrow::MemoryPool& memory);
+
+// A query whose names and types are those of one schema.
+struct BoundQuery {
+  struct Projection {
+    std::string name;
+    arrow::compute::Expression expression;
+  };
+  struct Aggregate {
+    AggregateFunction function;
+    std::string name;
+    std::optional<arrow::compute::Expression> expression;
+  };
+  std::shared_ptr<arrow::Schema> input;   // the columns that are needed, in the frames' order
+  std::vector<int> columns;               // their places in the frames
+  std::optional<arrow::compute::Expression> filter;
+  std::vector<Projection> projections;    // of a query without aggregates: one for each column of the answer
+  std::vector<Aggregate> aggregates;
+  std::shared_ptr<arrow::Schema> output;  // of aggregates: of the partial answer
+};
+[[nodiscard]] Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema,
+                                         arrow::MemoryPool& memory);
+
+// What a partial answer calls the columns of aggregate `index`: "3.sum"; a mean is a sum and a count.
+[[nodiscard]] std::vector<std::string> partial_names(std::size_t index, AggregateFunction function);
+
+// ---- frames of the answer
+
+// A frame whose columns are still to be filled: fixed width, without nulls.
+struct OpenFrame {
+  FramePtr frame;
+  std::vector<std::byte*> columns;
+};
+[[nodiscard]] Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows,
+                                           mover::BufferCache& cache, uid_t user, arrow::MemoryPool& memory);
+[[nodiscard]] Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user,
+                                           arrow::MemoryPool& memory);
+// One row from partial answers, each a batch of one row of bound.output.
+[[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials,
+                                                                          arrow::MemoryPool& memory);
+// Several of them as one of the same form.
+[[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials,
+                                                                       arrow::MemoryPool& memory);
+
+}  // namespace offpath::pool

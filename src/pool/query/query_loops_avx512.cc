@@ -1,0 +1,2 @@
+#define OFP_LOOPS avx512
+#include "pool/query/query_loops.inc"

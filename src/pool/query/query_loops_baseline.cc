@@ -1,0 +1,2 @@
+#define OFP_LOOPS baseline
+#include "pool/query/query_loops.inc"

@@ -1,0 +1,25 @@
+// An agent without libarrow: it knows what a query is, and says that it cannot answer one.
+#include "pool/query/query_run.h"
+
+namespace offpath::pool {
+
+std::shared_ptr<QueryThreads> QueryThreads::make(unsigned) { return nullptr; }
+
+Result<std::unique_ptr<QueryRun>> QueryRun::make(Query, std::vector<QuerySource>, const QueryLimits&, std::shared_ptr<QueryThreads>,
+                                                 std::shared_ptr<mover::BufferCache>, uid_t) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
+Result<FramePtr> combine(const Query&, const std::vector<FramePtr>&, mover::BufferCache&, uid_t, std::uint64_t) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
+Result<Merged> merge(const std::vector<MergeHead>&, const MergeOrder&, std::uint64_t, mover::BufferCache&, uid_t, std::uint64_t) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
+Status same_schema(const FramePtr&, const FramePtr&) {
+  return fail(Error::unsupported, "this agent was built without Arrow's library and answers no queries");
+}
+
+}  // namespace offpath::pool

@@ -1,0 +1,375 @@
+#include <gtest/gtest.h>
+
+#include <arrow/io/memory.h>
+#include <arrow/ipc/reader.h>
+
+#include <cmath>
+
+#include "pool/query/query_loops.h"
+#include "pool/query/query_run.h"
+#include "testing/pool/frames.h"
+
+namespace offpath::pool {
+namespace {
+
+Expression below(const char* name, double limit) { return call(Function::less, {field(name), literal(limit)}); }
+Expression both(Expression a, Expression b) { return call(Function::logical_and, {std::move(a), std::move(b)}); }
+Expression box() { return both(both(below("x", 0.5), below("y", 0.5)), below("z", 0.5)); }
+Expression squared(const char* name) { return call(Function::multiply, {field(name), field(name)}); }
+Expression squared_velocity() { return call(Function::add, {call(Function::add, {squared("vx"), squared("vy")}), squared("vz")}); }
+
+class QueryTest : public ::testing::Test {
+ protected:
+  struct Answer {
+    std::shared_ptr<arrow::Table> table;
+    std::vector<FramePtr> frames;
+    std::size_t steps = 0;
+    bool loops = false;
+  };
+
+  Result<Answer> ask(const Query& query, const std::vector<std::shared_ptr<arrow::RecordBatch>>& batches) {
+    std::vector<QuerySource> sources;
+    for (const auto& batch : batches) sources.push_back({frame_of(*batch, *cache_), fmt::format("row{}", sources.size()), "c"});
+    OFP_ASSIGN(auto run, QueryRun::make(query, std::move(sources), limits_, threads_, cache_, 0));
+    Answer answer;
+    for (bool finished = false; !finished; ++answer.steps) {
+      OFP_ASSIGN(QueryStep step, run->step(stop_.get_token()));
+      finished = step.finished;
+      for (FramePtr& frame : step.frames) answer.frames.push_back(std::move(frame));
+    }
+    answer.loops = run->counters().loops;
+    arrow::RecordBatchVector read;
+    std::shared_ptr<arrow::Schema> schema;
+    for (const FramePtr& frame : answer.frames) {
+      const auto batch = batch_of(*frame);
+      schema = batch.front()->schema();
+      read.insert(read.end(), batch.begin(), batch.end());
+      EXPECT_EQ(frame->rows, static_cast<std::uint64_t>(batch.front()->num_rows()));
+    }
+    answer.table = arrow::Table::FromRecordBatches(schema, read).ValueOrDie();
+    EXPECT_TRUE(answer.table->ValidateFull().ok());
+    return answer;
+  }
+
+  static arrow::RecordBatchVector batch_of(const mover::Frame& frame) {
+    const auto bytes = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(frame.buffer.data()),
+                                                       static_cast<std::int64_t>(frame.bytes));
+    return arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes))
+        .ValueOrDie()
+        ->ToRecordBatches()
+        .ValueOrDie();
+  }
+
+  // The same by loops and by plans; the loops have to take it.
+  Answer both_ways(const Query& query, const std::vector<std::shared_ptr<arrow::RecordBatch>>& batches) {
+    auto by_loops = ask(query, batches);
+    EXPECT_TRUE(by_loops) << by_loops.error().message;
+    EXPECT_TRUE(by_loops->loops);
+    limits_.loops = false;
+    auto by_plans = ask(query, batches);
+    limits_.loops = true;
+    EXPECT_TRUE(by_plans) << by_plans.error().message;
+    EXPECT_FALSE(by_plans->loops);
+    EXPECT_TRUE(by_loops->table->schema()->Equals(by_plans->table->schema()));
+    const auto one = by_loops->table->CombineChunksToBatch().ValueOrDie(), other = by_plans->table->CombineChunksToBatch().ValueOrDie();
+    EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6).nans_equal(true)))
+        << one->ToString() << other->ToString();
+    return std::move(*by_loops);
+  }
+
+  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<QueryThreads> threads_ = QueryThreads::make(3);
+  QueryLimits limits_{.threads = 3};
+  std::stop_source stop_;
+};
+
+TEST_F(QueryTest, ABoxOfParticlesInOrder) {
+  Query query;
+  query.filter = box();
+  const auto answer = both_ways(query, {particles(200'000, 1), particles(1, 2), particles(70'001, 3)});
+  EXPECT_NEAR(static_cast<double>(answer.table->num_rows()), 270'002.0 / 8, 1000);
+  EXPECT_EQ(answer.table->num_columns(), 9);
+}
+
+TEST_F(QueryTest, ComputedColumns) {
+  Query query;
+  query.filter = below("x", 0.25);
+  query.projections = {{"v2", squared_velocity()}, {"id", field("id")}, {"type", field("type")}};
+  const auto answer = both_ways(query, {particles(100'000, 1)});
+  EXPECT_EQ(answer.table->schema()->field(0)->type()->id(), arrow::Type::FLOAT);
+  query.filter.reset();
+  EXPECT_EQ(both_ways(query, {particles(100'000, 1)}).table->num_rows(), 100'000);
+}
+
+TEST_F(QueryTest, Aggregates) {
+  Query query;
+  query.aggregates = {{AggregateFunction::min, "least", squared_velocity()}, {AggregateFunction::max, "most", squared_velocity()},
+                      {AggregateFunction::mean, "mean", field("q")},        {AggregateFunction::sum, "types", field("type")},
+                      {AggregateFunction::count, "n", {}},                  {AggregateFunction::max, "id", field("id")}};
+  const auto all = both_ways(query, {particles(300'000, 1), particles(5000, 2)});
+  EXPECT_EQ(all.table->num_rows(), 1);
+  EXPECT_EQ(all.table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "305000");
+  query.filter = call(Function::equal, {field("type"), literal(std::int64_t{3})});
+  both_ways(query, {particles(300'000, 1)});
+  query.filter = below("x", -1);  // nothing: counts are 0, the others null
+  const auto none = both_ways(query, {particles(3000, 1)});
+  EXPECT_EQ(none.table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "0");
+  EXPECT_FALSE(none.table->GetColumnByName("least")->GetScalar(0).ValueOrDie()->is_valid);
+  EXPECT_FALSE(none.table->GetColumnByName("mean")->GetScalar(0).ValueOrDie()->is_valid);
+}
+
+TEST_F(QueryTest, NothingChosenAnswersTheColumns) {
+  Query query;
+  query.filter = below("x", -1);
+  const auto answer = both_ways(query, {particles(100, 1)});
+  EXPECT_EQ(answer.table->num_rows(), 0);
+  EXPECT_EQ(answer.table->num_columns(), 9);
+}
+
+TEST_F(QueryTest, NullsTextAndFlagsGoToPlans) {
+  Query query;
+  query.filter = both(call(Function::is_in, {field("text"), literal(std::string("name1")), literal(std::string("name2"))}), field("flag"));
+  query.projections = {{"text", field("text")}, {"more", call(Function::add, {field("number"), literal(std::int64_t{1})})}, {"kind", field("kind")}};
+  const auto answer = ask(query, {mixed_batch(300), mixed_batch(50)});
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_FALSE(answer->loops);
+  EXPECT_EQ(answer->table->num_rows(), 100 + 16);
+  Query counts;
+  counts.aggregates = {{AggregateFunction::count, "rows", {}}, {AggregateFunction::count, "numbers", field("number")},
+                       {AggregateFunction::mean, "mean", field("real")}};
+  const auto counted = ask(counts, {mixed_batch(70)});
+  ASSERT_TRUE(counted) << counted.error().message;
+  EXPECT_EQ(counted->table->GetColumnByName("rows")->GetScalar(0).ValueOrDie()->ToString(), "70");
+  EXPECT_EQ(counted->table->GetColumnByName("numbers")->GetScalar(0).ValueOrDie()->ToString(), "56");
+}
+
+TEST_F(QueryTest, PartialAnswersOfMembersCombine) {
+  Query query;
+  query.aggregates = {{AggregateFunction::mean, "mean", field("q")}, {AggregateFunction::min, "least", field("x")},
+                      {AggregateFunction::sum, "sum", field("type")}, {AggregateFunction::count, "n", {}}};
+  const auto whole = ask(query, {particles(5000, 1), particles(100, 2), particles(3, 3)});
+  ASSERT_TRUE(whole);
+  Query partial = query;
+  partial.partial = true;
+  std::vector<FramePtr> partials;
+  for (const auto& batch : {particles(5000, 1), particles(100, 2), particles(3, 3)}) {
+    const auto answer = ask(partial, {batch});
+    ASSERT_TRUE(answer);
+    partials.push_back(answer->frames.at(0));
+  }
+  // A member of which the filter chose nothing has nulls and a count of 0.
+  Query nothing = partial;
+  nothing.filter = below("x", -1);
+  partials.push_back(ask(nothing, {particles(10, 4)}).value().frames.at(0));
+  const auto combined = combine(query, partials, *cache_, 0);
+  ASSERT_TRUE(combined) << combined.error().message;
+  const auto batch = batch_of(**combined).front();
+  EXPECT_TRUE(batch->schema()->Equals(*whole->table->schema()));
+  for (int i = 0; i < batch->num_columns(); ++i)
+    EXPECT_TRUE(batch->column(i)->ApproxEquals(whole->table->column(i)->chunk(0), arrow::EqualOptions::Defaults().atol(1e-9)))
+        << batch->schema()->field(i)->name();
+  EXPECT_FALSE(combine(query, {whole->frames.at(0)}, *cache_, 0));
+}
+
+TEST_F(QueryTest, WhatIsNotThereIsNamed) {
+  Query query;
+  query.filter = below("speed", 1);
+  EXPECT_EQ(ask(query, {particles(10, 1)}).error().message,
+            "there is no column \"speed\"; there are id, x, y, z, vx, vy, vz, q, type");
+  query.filter = field("x");
+  EXPECT_EQ(ask(query, {particles(10, 1)}).error().message, "the filter is of type float, not bool");
+  query.filter = call(Function::less, {field("text"), field("number")});
+  EXPECT_EQ(ask(query, {mixed_batch(10)}).error().code, Error::unsupported);
+  query.filter.reset();
+  query.aggregates = {{AggregateFunction::sum, "s", field("text")}};
+  EXPECT_EQ(ask(query, {mixed_batch(10)}).error().message, "sum \"s\" is of type string, of which there is none");
+}
+
+TEST_F(QueryTest, FramesOfAnotherSchemaAndPlainBytesAreNamed) {
+  EXPECT_EQ(ask({}, {particles(10, 1), mixed_batch(10)}).error().code, Error::schema);
+  auto bytes = std::make_shared<mover::Frame>();
+  bytes->buffer = cache_->take(100, 0).value();
+  bytes->bytes = 100;
+  auto run = QueryRun::make({}, {{bytes, "r", "c"}}, limits_, threads_, cache_, 0).value();
+  EXPECT_EQ(run->step({}).error().message, "object (r, c) is plain bytes, no Arrow");
+  bytes->arrow = true;
+  std::memset(bytes->buffer.data(), 0x5A, 100);
+  run = QueryRun::make({}, {{bytes, "r", "c"}}, limits_, threads_, cache_, 0).value();
+  EXPECT_FALSE(run->step({}));
+  EXPECT_EQ(QueryRun::make({}, {}, limits_, threads_, cache_, 0).error().code, Error::not_found);
+}
+
+TEST_F(QueryTest, AnAnswerComesInStepsAndFramesOfBoundedSize) {
+  limits_.frame_bytes_max = 1 << 20;
+  limits_.step_bytes = 2 << 20;
+  for (const bool loops : {true, false}) {
+    limits_.loops = loops;
+    const auto batch = particles(2'000'000, 1);
+    Query query;
+    query.filter = below("x", 0.9);
+    const auto answer = ask(query, {batch, batch, batch});
+    ASSERT_TRUE(answer);
+    EXPECT_GT(answer->steps, 1u);
+    for (const FramePtr& frame : answer->frames) EXPECT_LT(frame->bytes, 4u << 20);
+  }
+}
+
+TEST_F(QueryTest, MoreMemoryThanItsLimitIsRefused) {
+  limits_.memory_bytes_max = 1 << 20;
+  for (const bool loops : {true, false}) {
+    limits_.loops = loops;
+    const auto answer = ask({}, {particles(2'000'000, 1)});
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Error::no_memory);
+    EXPECT_NE(answer.error().message.find("1048576"), std::string::npos) << answer.error().message;
+  }
+}
+
+// A serialised object says itself how large its bodies become.
+TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
+  const auto numbers = [](std::size_t rows) {
+    return arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::int64())}), static_cast<std::int64_t>(rows),
+                                    {array_of(std::vector<std::int64_t>(rows, 7))});
+  };
+  const auto begin = [&](const FramePtr& frame, uid_t user) { return QueryRun::make({}, {{frame, "row", "column"}}, limits_, threads_, cache_, user).value(); };
+  limits_.step_bytes = limits_.frame_bytes_max = 64 << 10;  // most of the answer is left after a step
+  for (const auto codec : {arrow::Compression::ZSTD, arrow::Compression::LZ4_FRAME}) {
+    const FramePtr large = frame_of(*numbers(8 << 20), *cache_, 0, codec), small = frame_of(*numbers(1'500'000), *cache_, 0, codec);
+    ASSERT_LT(large->bytes, 4u << 20) << "of 64 MiB";
+    limits_.memory_bytes_max = 16 << 20;
+    const auto refused = begin(large, 0)->step({});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Error::no_memory);
+    EXPECT_NE(refused.error().message.find("at most 16777216 are allowed (queries.memory_max)"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+    // An answer that is taken slowly holds what was expanded: all of a user's are within the bound, and another user has one too.
+    auto first = begin(small, 0);
+    ASSERT_TRUE(first->step({}));
+    EXPECT_GE(cache_->held_bytes_of(0), 12'000'000u);
+    EXPECT_EQ(begin(small, 0)->step({}).error().code, Error::no_memory);
+    EXPECT_TRUE(begin(small, 1)->step({}));
+    first.reset();
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+    EXPECT_TRUE(begin(small, 0)->step({}));
+    limits_.memory_bytes_max = 512 << 20;
+    EXPECT_TRUE(begin(large, 0)->step({}));
+    EXPECT_EQ(cache_->held_bytes_of(0), 0u);
+  }
+}
+
+TEST_F(QueryTest, RowsWithoutBytesAreBounded) {
+  constexpr std::int64_t rows = 1ll << 50;
+  const auto nothing = arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::null())}), rows, {std::make_shared<arrow::NullArray>(rows)});
+  const auto answer = ask({}, {nothing});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Error::too_large);
+}
+
+TEST_F(QueryTest, AStopEndsIt) {
+  stop_.request_stop();
+  for (const bool loops : {true, false}) {
+    limits_.loops = loops;
+    EXPECT_EQ(ask({}, {particles(100'000, 1)}).error().code, Error::cancelled);
+  }
+}
+
+// A comparison of a float with a double that is no float, of a small integer with a number beyond it, and the like.
+TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
+  for (const auto& limit : {literal(0.1), literal(0.5), literal(std::int64_t{0}), literal(1e300), literal(std::nan(""))}) {
+    for (const auto function : {Function::less, Function::greater_equal, Function::equal, Function::not_equal}) {
+      Query query;
+      query.filter = call(function, {field("x"), limit});
+      query.projections = {{"x", field("x")}};
+      both_ways(query, {particles(5000, 1)});
+      query.filter = call(function, {limit, field("x")});
+      both_ways(query, {particles(5000, 1)});
+    }
+  }
+  for (const std::int64_t limit : {std::int64_t{-1}, std::int64_t{2}, std::int64_t{300}}) {
+    Query query;
+    query.filter = call(Function::less, {field("type"), literal(limit)});
+    query.projections = {{"type", field("type")}};
+    const auto answer = ask(query, {particles(5000, 1)});
+    ASSERT_TRUE(answer) << answer.error().message;
+    const std::int64_t rows = answer->table->num_rows();
+    EXPECT_TRUE(limit < 0 ? rows == 0 : limit > 255 ? rows == 5000 : rows > 2000 && rows < 3000) << limit << " " << rows;
+  }
+}
+
+// Gives batches one by one, as they are asked for.
+class Feed final : public QueryFeed {
+ public:
+  Feed(std::vector<std::shared_ptr<arrow::RecordBatch>> batches, std::shared_ptr<mover::BufferCache> cache)
+      : batches_(std::move(batches)), cache_(std::move(cache)) {}
+  Result<FramePtr> next(const Query&) override { return given_ < batches_.size() ? frame_of(*batches_[given_++], *cache_) : FramePtr(); }
+  std::size_t members() const noexcept override { return 1; }
+
+ private:
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
+  std::shared_ptr<mover::BufferCache> cache_;
+  std::size_t given_ = 0;
+};
+
+TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
+  for (unsigned i = 0; i < 150; ++i) batches.push_back(particles(i % 7 == 0 ? 0 : 900, i));
+  Query rows, none, figures;
+  rows.filter = box();
+  none.filter = below("x", -1);
+  figures.filter = box();
+  figures.aggregates = {{AggregateFunction::count, "n", std::nullopt}, {AggregateFunction::mean, "vx", field("vx")}, {AggregateFunction::max, "id", field("id")}};
+  limits_.frame_bytes_max = 64 << 10;
+  limits_.step_bytes = 128 << 10;
+  for (const Query& query : {rows, none, figures}) {
+    const auto expected = ask(query, batches);
+    ASSERT_TRUE(expected) << expected.error().message;
+    auto run = QueryRun::make(query, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+    ASSERT_TRUE(run);
+    arrow::RecordBatchVector found;
+    std::vector<FramePtr> frames;
+    for (bool finished = false; !finished;) {
+      auto step = (*run)->step({});
+      ASSERT_TRUE(step) << step.error().message;
+      finished = step->finished;
+      for (const FramePtr& frame : step->frames) frames.push_back(frame);
+    }
+    for (const FramePtr& frame : frames)
+      for (const auto& batch : batch_of(*frame)) found.push_back(batch);
+    ASSERT_FALSE(found.empty());
+    const auto one = arrow::Table::FromRecordBatches(found).ValueOrDie()->CombineChunksToBatch().ValueOrDie();
+    const auto other = expected->table->CombineChunksToBatch().ValueOrDie();
+    EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6))) << one->ToString() << other->ToString();
+    EXPECT_EQ((*run)->counters().rows_read, 128u * 900u);
+    EXPECT_LT(frames.size(), 60u);  // what is left of several frames goes into one
+  }
+  // A column that is not there is said as of a frame, and a stop ends it.
+  Query missing;
+  missing.filter = below("speed", 1);
+  auto run = QueryRun::make(missing, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  ASSERT_TRUE(run);
+  EXPECT_EQ((*run)->step({}).error().code, Error::not_found);
+  run = QueryRun::make(rows, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  stop_.request_stop();
+  EXPECT_EQ((*run)->step(stop_.get_token()).error().code, Error::cancelled);
+}
+
+TEST_F(QueryTest, AllSetsOfInstructionsComputeTheSame) {
+  const auto batch = particles(2048, 7);
+  const auto values = [&](int column) { return batch->column_data(column)->GetValues<float>(1); };
+  for (std::size_t operation = 0; operation < 4; ++operation) {
+    std::vector<float> one(2048), other(2048);
+    loops().arithmetic[operation][0][0](values(1), values(2), one.data(), 2048);
+    baseline_loops().arithmetic[operation][0][0](values(1), values(2), other.data(), 2048);
+    EXPECT_EQ(one, other);
+  }
+  for (const std::size_t rows : {0u, 1u, 15u, 16u, 17u, 2048u}) {
+    const auto lane = static_cast<std::size_t>(Lane::f32);
+    double a = 0, b = 0;
+    loops().sum[lane](values(1), rows, &a);
+    baseline_loops().sum[lane](values(1), rows, &b);
+    EXPECT_EQ(a, b);
+  }
+}
+
+}  // namespace
+}  // namespace offpath::pool

@@ -1,2 +1,0 @@
-#define OFP_LOOPS avx2
-#include "pool/query_loops.inc"

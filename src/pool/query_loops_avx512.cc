@@ -1,2 +1,0 @@
-#define OFP_LOOPS avx512
-#include "pool/query_loops.inc"

@@ -1,2 +1,0 @@
-#define OFP_LOOPS baseline
-#include "pool/query_loops.inc"

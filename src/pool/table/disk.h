@@ -1,0 +1,100 @@
+// What pools have on disk, as the loop sees it: asks for objects to be written, read back, shown and removed, each a job, and
+// tells what came of it. Which objects, and when, is for the table to say (frame_table_spill.cc).
+//
+// A disk that is full or fails is left alone for a while: objects stay in memory, and whoever waits for room waits on.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "mover/effects.h"
+#include "pool/table/object_store.h"
+
+namespace offpath::pool {
+
+using mover::Effects;
+using mover::FramePtr;
+
+struct DiskCounters {
+  std::uint64_t objects = 0, bytes = 0;                // on disk, in memory too or not
+  std::uint64_t written = 0, written_bytes = 0, read = 0, read_bytes = 0;
+  std::uint64_t failures = 0, corrupt = 0;             // writes that failed; objects that could not be read back
+  std::uint64_t recovered = 0;                         // at start
+  std::uint64_t writing = 0, reading = 0;              // under way
+};
+
+class Disk {
+ public:
+  using Written = std::function<void(Result<RecordPtr> record, TimeNs now, Effects& effects)>;
+  using Read = std::function<void(Result<FramePtr> frame, Effects& effects)>;
+
+  Disk(std::shared_ptr<ObjectStore> store, std::shared_ptr<mover::BufferCache> buffers)
+      : store_(std::move(store)), buffers_(std::move(buffers)) {}
+
+  // Numbers grow: of two objects with the same keys the larger one is the newer.
+  [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
+  // Of the record, its number and whose and where it is; the rest is the frame's.
+  void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
+  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it. Error::protocol: it is lost here.
+  void read(const FramePtr& unread, Read done, Effects& effects);
+  [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
+  [[nodiscard]] static RecordPtr record_of(const mover::Frame& unread) noexcept;
+  // Both are done when `work` is called next, one after the other.
+  void show(RecordPtr record) { changes_.push_back({std::move(record), false}); }
+  void remove(RecordPtr record);
+  void work(Effects& effects);
+  [[nodiscard]] bool has_work() const noexcept { return !changes_.empty() && !changing_; }
+  // By a job of this service's.
+  void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+
+  // ---- without jobs: at start and at the end
+  [[nodiscard]] Result<std::vector<RecordPtr>> scan();
+  [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const mover::Frame& frame);
+  void finish_changes();
+
+  // It was full, or failed, a moment ago.
+  [[nodiscard]] bool rests(TimeNs now) const noexcept { return now < rests_until_; }
+  // Where there is room for one, several at a time could each take a part of it and all fail: one, until one went well.
+  [[nodiscard]] std::uint64_t writing_max() const noexcept { return failure_.empty() ? 4 : 1; }
+  [[nodiscard]] TimeNs rests_until() const noexcept { return rests_until_; }
+  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }  // of the last write; empty: it went well
+  [[nodiscard]] const DiskCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] std::string described() const { return store_->described(); }
+
+ private:
+  struct Change {
+    RecordPtr record;
+    bool removes;
+  };
+  struct Writing {
+    std::shared_ptr<Result<RecordPtr>> outcome;
+    Written done;
+  };
+  struct Reading {
+    std::shared_ptr<FramePtr> outcome;
+    std::uint64_t file;
+    std::vector<Read> done;
+  };
+  [[nodiscard]] std::uint64_t next_token() noexcept { return mover::token_of(mover::Service::disk, next_job_++); }
+  void note(const Result<RecordPtr>& outcome, TimeNs now);
+  static void make(ObjectStore& store, const std::vector<Change>& changes);
+
+  std::shared_ptr<ObjectStore> store_;
+  std::shared_ptr<mover::BufferCache> buffers_;
+  std::unordered_map<std::uint64_t, Writing> writings_;  // by token, as readings_
+  std::unordered_map<std::uint64_t, Reading> readings_;
+  std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;  // file -> token
+  std::unordered_map<std::uint64_t, std::weak_ptr<mover::Frame>> held_;  // by file: what was read and may be held yet
+  std::vector<Change> changes_;
+  bool changing_ = false;
+  std::uint64_t change_token_ = 0;
+  std::uint64_t next_file_ = 1, next_job_ = 1;
+  TimeNs rests_until_ = 0;
+  std::string failure_;
+  DiskCounters counters_;
+};
+
+}  // namespace offpath::pool

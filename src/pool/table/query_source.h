@@ -1,0 +1,20 @@
+// An object that a query or a function reads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "mover/buffer_cache.h"
+
+namespace offpath::pool {
+
+using mover::FramePtr;
+class QueryFeed;  // pool/query/query_run.h
+
+struct QuerySource {
+  FramePtr frame;
+  std::string row_key, column_key;  // for errors
+  std::shared_ptr<QueryFeed> feed{};  // instead of a frame; then it is the only source
+};
+
+}  // namespace offpath::pool

@@ -1,0 +1,54 @@
+// Queries over sift pools (src/pool/query/query_service.h answers them): the rows of tracks at the members that keep them, in the order of
+// identifier and step. Other pools' are passed on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pool/query/query_members.h"
+#include "sift/sift_service.h"
+#include "sift/tracks/track_reader.h"
+#include "wire/messages/message_kinds.h"
+
+namespace offpath::sift {
+
+// Steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and compare `step` or the
+// identifiers with whole numbers. What else it says is not looked at, so rows within may still not match.
+[[nodiscard]] TrackQuery bounds_of(const pool::Query& query, const RowForm& rows);
+
+class TrackQueries final : public pool::QueryMembers {
+ public:
+  // Both outlive this.
+  TrackQueries(pool::Pools& pools, SiftService& sifts) : pools_(pools), sifts_(sifts) {}
+
+  [[nodiscard]] const std::string& self() const noexcept override { return pools_.self(); }
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
+                                                              std::string_view column_glob, uid_t user) override;
+  [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose_part(const Part& part, mover::Effects& effects) override;
+  // Tracks are on members that are asked whether they live or not.
+  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
+    return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
+  }
+  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
+                  Fetched fetched, TimeNs now, mover::Effects& effects) override {
+    pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched), now, effects);
+  }
+  void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, mover::Effects& effects) override {
+    pools_.cancel_part(member, number, now, effects);
+  }
+  void answer(const pool::FrameTable::Get& get, const FramePtr& frame, TimeNs now, mover::Effects& effects) override {
+    pools_.answer(get, frame, now, effects);
+  }
+
+ private:
+  // None: there was nothing in the pool yet.
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob, std::string_view column_glob,
+                                                               uid_t user, mover::Effects& effects);
+
+  pool::Pools& pools_;
+  SiftService& sifts_;
+};
+
+}  // namespace offpath::sift

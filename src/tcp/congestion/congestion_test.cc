@@ -1,0 +1,134 @@
+// Each algorithm over a path of a given width: what it does alone, what it does when it meets loss, marks or delay.
+#include "tcp/congestion/congestion.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::tcp {
+namespace {
+
+constexpr std::uint32_t mss = 1000;
+constexpr TimeNs rtt = 10 * millisecond_ns;
+
+// Acknowledges a whole window in one round trip, segment by segment.
+void round_trip(const CongestionControl& control, Congestion& congestion, TimeNs& now, TimeNs measured = rtt, double marked = 0) {
+  const std::uint32_t window = congestion.window;
+  for (std::uint32_t at = 0; at + mss <= window; at += mss) {
+    const auto share = static_cast<std::uint32_t>(marked * mss);
+    control.on_acknowledged(congestion, {mss, share, window, mss, measured, rtt, now + static_cast<TimeNs>(at) * rtt / window});
+  }
+  now += rtt;
+}
+
+class Algorithm : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<const CongestionControl> control = congestion_control(GetParam()).value();
+  Congestion congestion;
+  TimeNs now = second_ns;
+  void SetUp() override { control->begin(congestion, mss, now); }
+};
+
+TEST_P(Algorithm, DoublesUntilItMeetsItsThreshold) {
+  EXPECT_EQ(control->name(), GetParam());
+  EXPECT_EQ(congestion.window, 10 * mss);
+  round_trip(*control, congestion, now);
+  round_trip(*control, congestion, now);
+  round_trip(*control, congestion, now);
+  EXPECT_GE(congestion.window, 40 * mss);
+  EXPECT_LE(congestion.window, 200 * mss);
+}
+
+TEST_P(Algorithm, GivesWayAtALossAndComesBack) {
+  for (int i = 0; i < 5; ++i) round_trip(*control, congestion, now);
+  const std::uint32_t before = congestion.window;
+  control->on_loss(congestion, before, mss, now);
+  EXPECT_LE(congestion.window, before * 3 / 4);
+  EXPECT_GE(congestion.window, before / 4);
+  const std::uint32_t after = congestion.window;
+  for (int i = 0; i < 200; ++i) round_trip(*control, congestion, now);
+  EXPECT_GT(congestion.window, after + 20 * mss);
+}
+
+TEST_P(Algorithm, IsDownToOneSegmentAfterATimeout) {
+  for (int i = 0; i < 5; ++i) round_trip(*control, congestion, now);
+  control->on_timeout(congestion, congestion.window, mss, true, now);
+  EXPECT_EQ(congestion.window, mss);
+  control->on_timeout(congestion, congestion.window, mss, false, now);
+  EXPECT_EQ(congestion.window, mss);
+}
+
+TEST_P(Algorithm, DoesNotRaiseAWindowThatIsNotUsed) {
+  for (int i = 0; i < 1000; ++i, now += rtt) control->on_acknowledged(congestion, {mss, 0, mss, mss, rtt, rtt, now});
+  EXPECT_LE(congestion.window, 15 * mss);
+}
+
+TEST_P(Algorithm, NeverLeavesItsBounds) {
+  for (int i = 0; i < 3000; ++i) {
+    control->on_acknowledged(congestion, {1u << 30, 0, congestion.window, mss, rtt, rtt, now});
+    now += rtt;
+  }
+  EXPECT_LE(congestion.window, congestion_window_max);
+  for (int i = 0; i < 100; ++i) control->on_loss(congestion, congestion.window, mss, now);
+  EXPECT_GE(congestion.window, mss);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Algorithm, testing::Values("new_reno", "cubic", "dctcp", "timely"),
+                         [](const auto& algorithm) { return std::string(algorithm.param); });
+
+TEST(Congestion, NewRenoGrowsByASegmentInARoundTrip) {
+  const auto control = congestion_control("new_reno").value();
+  Congestion congestion{100 * mss, 50 * mss};
+  TimeNs now = 0;
+  for (int i = 0; i < 10; ++i) round_trip(*control, congestion, now);
+  EXPECT_NEAR(congestion.window, 110 * mss, mss);
+}
+
+// RFC 9438, 4.2: after a loss the window is where it was K = cbrt(W * 0.3 / 0.4) seconds later.
+TEST(Congestion, CubicIsBackAfterTheTimeOfItsCurve) {
+  const auto control = congestion_control("cubic").value();
+  Congestion congestion{1000 * mss, 500 * mss};
+  TimeNs now = second_ns;
+  control->on_loss(congestion, congestion.window, mss, now);
+  EXPECT_EQ(congestion.window, 700 * mss);
+  const TimeNs begin = now;
+  while (now - begin < 9 * second_ns) round_trip(*control, congestion, now);  // K = 9.09 s
+  EXPECT_NEAR(congestion.window, 1000 * mss, 20 * mss);
+  while (now - begin < 12 * second_ns) round_trip(*control, congestion, now);
+  EXPECT_GT(congestion.window, 1005 * mss);
+}
+
+TEST(Congestion, DctcpGivesWayAsMuchAsIsMarked) {
+  const auto control = congestion_control("dctcp").value();
+  const auto rate_after = [&](double marked) {
+    Congestion congestion;
+    TimeNs now = second_ns;
+    control->begin(congestion, mss, now);
+    for (int i = 0; i < 6; ++i) round_trip(*control, congestion, now);
+    for (int i = 0; i < 60; ++i) round_trip(*control, congestion, now, rtt, 0.01);  // alpha settles
+    const std::uint64_t before = congestion.rate;
+    for (int i = 0; i < 10; ++i) round_trip(*control, congestion, now, rtt, marked);
+    return static_cast<double>(congestion.rate) / static_cast<double>(before);
+  };
+  EXPECT_GT(rate_after(0.01), 0.8);
+  EXPECT_LT(rate_after(1.0), 0.5);
+  EXPECT_GT(rate_after(0), 1.0);
+}
+
+TEST(Congestion, TimelyGoesByDelay) {
+  const auto control = congestion_control("timely").value();
+  Congestion congestion;
+  TimeNs now = second_ns;
+  control->begin(congestion, mss, now);
+  for (int i = 0; i < 6; ++i) round_trip(*control, congestion, now);
+  const std::uint64_t before = congestion.rate;
+  for (int i = 0; i < 5; ++i) round_trip(*control, congestion, now, 10 * rtt);
+  EXPECT_LT(congestion.rate, before / 4);
+}
+
+TEST(Congestion, NamesWhatThereIs) {
+  const auto none = congestion_control("vegas");
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("cubic"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace offpath::tcp

@@ -1,0 +1,417 @@
+#include "tcp/port/dpdk_port.h"
+
+#include <net/if.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_interrupts.h>
+#include <rte_ip.h>
+#include <rte_mbuf.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "tcp/port/dpdk_port_eal.h"
+#include "tcp/segment/ethernet.h"
+#include "tcp/segment/ipv4.h"
+#include "tcp/segment/segment.h"
+
+namespace offpath::tcp {
+namespace {
+
+constexpr std::uint16_t burst = 64;
+constexpr std::uint16_t queue = 0;
+constexpr std::uint16_t descriptors = 1024;  // of each direction, or as many as the device has
+constexpr std::uint16_t mtu_max = 9216;
+constexpr std::size_t frame_bytes_max = 65'536 + 64;
+constexpr std::uint32_t segmentation_bytes_max = 65'000;
+
+// How often a device is looked at that cannot wake anybody: after a pause, an eighth of that later, within these bounds.
+constexpr TimeNs look_soonest_ns = 20 * microsecond_ns, look_latest_ns = millisecond_ns;
+// A device that takes nothing for so long loses what it is given, as a wire that was pulled out does.
+constexpr TimeNs stuck_ns = 10 * millisecond_ns;
+
+constexpr std::uint64_t transmit_offloads =
+    RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+constexpr std::uint64_t receive_offloads = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+
+tl::unexpected<Failure> fail_dpdk(std::string_view device, std::string_view call, int result) {
+  return fail(result == -ENODEV || result == -ENOENT ? Error::not_found : Error::io, "dpdk:{}: {}: {}", device, call, what_eal_said(-result));
+}
+
+// ---- handles, each with one owner
+
+// A device that DPDK's driver has taken.
+class Probed {
+ public:
+  Probed() = default;
+  explicit Probed(std::uint16_t port) noexcept : port_(port) {}
+  Probed(Probed&& other) noexcept : port_(std::exchange(other.port_, none)) {}
+  Probed& operator=(Probed&& other) noexcept {
+    Probed old(std::exchange(port_, std::exchange(other.port_, none)));
+    return *this;
+  }
+  ~Probed() {
+    if (port_ == none) return;
+    rte_eth_dev_info info{};
+    const bool known = rte_eth_dev_info_get(port_, &info) == 0;
+    static_cast<void>(rte_eth_dev_stop(port_));
+    static_cast<void>(rte_eth_dev_close(port_));
+    if (known && info.device != nullptr) static_cast<void>(rte_dev_remove(info.device));
+  }
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  static constexpr std::uint16_t none = RTE_MAX_ETHPORTS;
+  std::uint16_t port_ = none;
+};
+
+struct FreePool {
+  void operator()(rte_mempool* pool) const noexcept { rte_mempool_free(pool); }
+};
+using Pool = std::unique_ptr<rte_mempool, FreePool>;
+
+std::vector<std::uint16_t> ports_of(const std::string& device) {
+  std::vector<std::uint16_t> ports;
+  rte_dev_iterator iterator;
+  std::uint16_t port;
+  RTE_ETH_FOREACH_MATCHING_DEV(port, device.c_str(), &iterator) { ports.push_back(port); }
+  return ports;
+}
+
+// Its only port: a card with several has to be asked for one of them.
+Result<Probed> probe(const std::string& device) {
+  if (!ports_of(device).empty()) return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK would not mind
+  if (const int result = rte_dev_probe(device.c_str()); result != 0) return fail_dpdk(device, "rte_dev_probe", result);
+  const std::vector<std::uint16_t> ports = ports_of(device);
+  if (ports.empty()) return fail(Error::not_found, "dpdk:{}: DPDK has the device, and no network port of it", device);
+  Probed found(ports.front());
+  if (ports.size() > 1) return fail(Error::invalid, "dpdk:{}: it has {} ports; name one of them (representor=…)", device, ports.size());
+  return found;
+}
+
+// What the kernel's interface takes, of a device that has one; DPDK's drivers do not all ask.
+std::uint16_t mtu_of_interface(unsigned index) {
+  ifreq request{};
+  Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (index == 0 || !socket || ::if_indextoname(index, request.ifr_name) == nullptr || ::ioctl(socket.get(), SIOCGIFMTU, &request) != 0) return mtu_max;
+  return static_cast<std::uint16_t>(std::clamp<int>(request.ifr_mtu, 0, mtu_max));
+}
+
+// ---- the port
+
+class DpdkPort final : public Port {
+ public:
+  explicit DpdkPort(Probed device) noexcept : device_(std::move(device)) {}
+  ~DpdkPort() override { close(); }
+  DpdkPort(const DpdkPort&) = delete;
+  DpdkPort& operator=(const DpdkPort&) = delete;
+
+  [[nodiscard]] Status start(const std::string& name);
+
+  std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
+  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override;
+  [[nodiscard]] PortCapabilities capabilities() const override { return capabilities_; }
+  [[nodiscard]] int wait_descriptor() const override { return waits_.get(); }
+  [[nodiscard]] bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] bool link_up() const override;
+  [[nodiscard]] PortCounters counters() const override;
+  void close() override;
+  [[nodiscard]] TimeNs next_due() const override { return waits_ || !open_ ? never : look_at_; }
+
+ private:
+  [[nodiscard]] int configure(const rte_eth_dev_info& info, bool interrupts, std::uint16_t mtu);
+  void find_wait_descriptor(bool interrupts);
+  void disarm();
+  void look(std::size_t room);
+  [[nodiscard]] bool take(rte_mbuf* arrived, ReceivedFrame& frame);
+  [[nodiscard]] rte_mbuf* mbuf_of(const FrameToSend& frame);
+  [[nodiscard]] static bool append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes);
+  void give_back() noexcept;
+
+  Pool pool_;      // destroyed after the device, which has buffers of it
+  Probed device_;
+  bool open_ = false;
+  PortCapabilities capabilities_;
+  std::uint64_t transmit_offloads_ = 0;
+  std::uint16_t receive_descriptors_ = descriptors, transmit_descriptors_ = descriptors;
+
+  std::array<rte_mbuf*, burst> arrived_;  // the first of them are the caller's until the next receive
+  std::uint16_t arrived_count_ = 0;
+  bool looked_ = false;                   // before falling asleep: they are still to be given
+  std::vector<std::vector<std::byte>> whole_;  // frames that came in several pieces
+
+  Fd waits_;  // none: it is polled
+  bool armed_ = false;
+  TimeNs busy_at_ = 0, look_at_ = 0;
+  TimeNs stuck_since_ = never;
+  PortCounters counters_;
+};
+
+int DpdkPort::configure(const rte_eth_dev_info& info, bool interrupts, std::uint16_t mtu) {
+  const std::uint16_t port = device_.port();
+  rte_eth_conf wanted{};
+  wanted.rxmode.mtu = mtu;
+  wanted.rxmode.offloads = receive_offloads & info.rx_offload_capa;
+  wanted.txmode.offloads = transmit_offloads_;
+  wanted.intr_conf.rxq = interrupts;
+  int result = rte_eth_dev_configure(port, 1, 1, &wanted);
+  if (result == 0) result = rte_eth_dev_adjust_nb_rx_tx_desc(port, &receive_descriptors_, &transmit_descriptors_);
+  if (result != 0) return result;
+  const int socket = rte_eth_dev_socket_id(port);
+  const auto memory_of = static_cast<unsigned>(socket);
+  if (!pool_) {
+    // Whole frames in one buffer each. As many as the device may keep of both directions, those that the stack looks at, and a burst to
+    // be sent, so that it never waits for one that only a later call would free.
+    const auto room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + std::max<std::size_t>(2048, ethernet_header_bytes + mtu + 8u));
+    const unsigned per_frame = transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO ? segmentation_bytes_max / 2048 + 2 : 1;
+    const unsigned count = receive_descriptors_ + transmit_descriptors_ + 2u * burst + burst * per_frame;
+    pool_.reset(rte_pktmbuf_pool_create(fmt::format("offpath{}", port).c_str(), count, 0, 0, room, socket));
+    if (!pool_) return -rte_errno;
+  }
+  result = rte_eth_rx_queue_setup(port, queue, receive_descriptors_, memory_of, nullptr, pool_.get());
+  if (result == 0) result = rte_eth_tx_queue_setup(port, queue, transmit_descriptors_, memory_of, nullptr);
+  return result == 0 ? rte_eth_dev_start(port) : result;
+}
+
+Status DpdkPort::start(const std::string& name) {
+  const std::uint16_t port = device_.port();
+  rte_eth_dev_info info{};
+  if (const int result = rte_eth_dev_info_get(port, &info); result != 0) return fail_dpdk(name, "rte_eth_dev_info_get", result);
+  std::uint16_t mtu = 0;
+  if (const int result = rte_eth_dev_get_mtu(port, &mtu); result != 0) return fail_dpdk(name, "rte_eth_dev_get_mtu", result);
+  mtu = std::min({mtu, mtu_of_interface(info.if_index), mtu_max, info.max_mtu});
+  if (mtu < 576) return fail(Error::unsupported, "dpdk:{}: its MTU is {}, less than 576", name, mtu);
+  transmit_offloads_ = transmit_offloads & info.tx_offload_capa;
+  // net_tap takes the MTU for the longest frame, and refuses every full one that it is to make.
+  constexpr std::uint64_t segmentation = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  const bool segments = (transmit_offloads_ & segmentation) == segmentation && std::string_view(info.driver_name) != "net_tap";
+  if (!segments) transmit_offloads_ &= RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+  bool interrupts = true;
+  int result = configure(info, interrupts, mtu);
+  if (result != 0) {
+    interrupts = false;
+    result = configure(info, interrupts, mtu);
+  }
+  if (result != 0) return fail_dpdk(name, "it cannot be configured and started", result);
+  open_ = true;
+  rte_ether_addr mac{};
+  if (const int got = rte_eth_macaddr_get(port, &mac); got != 0) return fail_dpdk(name, "rte_eth_macaddr_get", got);
+  std::memcpy(capabilities_.mac.data(), mac.addr_bytes, capabilities_.mac.size());
+  capabilities_.mtu = mtu;
+  capabilities_.checksum = (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_CKSUM) != 0;
+  if (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO) {
+    const std::uint32_t pieces = info.tx_desc_lim.nb_seg_max == 0 ? 64u : info.tx_desc_lim.nb_seg_max;
+    const std::uint32_t room = rte_pktmbuf_data_room_size(pool_.get()) - RTE_PKTMBUF_HEADROOM;
+    const std::uint32_t bytes = std::min<std::uint32_t>(segmentation_bytes_max, (pieces - 1) * room);  // one less: what the headers take
+    capabilities_.segmentation_bytes = bytes >= 2u * mtu ? bytes : 0;
+  }
+  find_wait_descriptor(interrupts);
+  log(LogLevel::info, "dpdk:{}: driver {}, MTU {}, checksums {}, segmentation {}, {}, link {}", name, info.driver_name, mtu,
+      capabilities_.checksum ? "by it" : "in software", capabilities_.segmentation_bytes != 0 ? "by it" : "in software",
+      waits_ ? "wakes the agent" : "polled", link_up() ? "up" : "down");
+  static_cast<void>(what_eal_said(0));  // of what went well
+  return {};
+}
+
+// A device whose interrupts cannot be armed is looked at now and then, whatever descriptor it has.
+void DpdkPort::find_wait_descriptor(bool interrupts) {
+  if (!interrupts || rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return;
+  static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
+  // A set of DPDK's own: it knows how each driver's descriptor is read.
+  Fd waits(::epoll_create1(EPOLL_CLOEXEC));
+  if (waits && rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits.get(), RTE_INTR_EVENT_ADD, nullptr) == 0) waits_ = std::move(waits);
+}
+
+void DpdkPort::disarm() {
+  rte_epoll_event event;
+  static_cast<void>(rte_epoll_wait(waits_.get(), &event, 1, 0));
+  static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
+  armed_ = false;
+}
+
+void DpdkPort::give_back() noexcept {
+  if (arrived_count_ > 0) rte_pktmbuf_free_bulk(arrived_.data(), arrived_count_);
+  arrived_count_ = 0;
+}
+
+void DpdkPort::close() {
+  if (!std::exchange(open_, false)) return;
+  give_back();
+  if (waits_) static_cast<void>(rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits_.get(), RTE_INTR_EVENT_DEL, nullptr));
+  waits_.reset();
+  armed_ = false;
+  device_ = Probed();
+  pool_.reset();
+}
+
+bool DpdkPort::link_up() const {
+  rte_eth_link link{};
+  return open_ && rte_eth_link_get_nowait(device_.port(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+PortCounters DpdkPort::counters() const {
+  PortCounters counters = counters_;
+  rte_eth_stats device{};
+  if (!open_ || rte_eth_stats_get(device_.port(), &device) != 0) return counters;
+  counters.dropped_in += device.imissed + device.ierrors + device.rx_nombuf;
+  return counters;
+}
+
+// ---- receiving
+
+void DpdkPort::look(std::size_t room) {
+  give_back();
+  arrived_count_ = rte_eth_rx_burst(device_.port(), queue, arrived_.data(), static_cast<std::uint16_t>(std::min<std::size_t>(room, burst)));
+}
+
+bool DpdkPort::fall_asleep(TimeNs) {
+  if (!waits_) return true;
+  if (!armed_ && rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return false;
+  armed_ = true;
+  // What came before it was armed wakes nobody.
+  if (!looked_) look(burst);
+  looked_ = arrived_count_ > 0;
+  return !looked_;
+}
+
+bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
+  // A tag that the device took off: the frame belongs to another network.
+  if (arrived->ol_flags & (RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED)) return false;
+  const std::size_t bytes = rte_pktmbuf_pkt_len(arrived);
+  if (bytes > frame_bytes_max) return false;
+  if (arrived->nb_segs == 1) {
+    frame.bytes = Bytes(rte_pktmbuf_mtod(arrived, const std::byte*), bytes);
+  } else {
+    std::vector<std::byte>& whole = whole_.emplace_back();
+    whole.reserve(bytes);
+    for (const rte_mbuf* piece = arrived; piece != nullptr; piece = piece->next) {
+      const auto* const at = rte_pktmbuf_mtod(piece, const std::byte*);
+      whole.insert(whole.end(), at, at + piece->data_len);
+    }
+    frame.bytes = Bytes(whole);
+  }
+  // Good, or not completed by whoever sent it in this machine (NONE, in DPDK's words); a bad one the stack looks at, and counts.
+  const std::uint64_t checksum = arrived->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+  frame.checksum_verified = checksum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || checksum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
+  ++counters_.frames_in;
+  counters_.bytes_in += bytes;
+  return true;
+}
+
+std::size_t DpdkPort::receive(std::span<ReceivedFrame> frames, TimeNs now) {
+  if (!open_) return 0;
+  if (armed_) disarm();
+  if (!looked_) look(frames.size());
+  looked_ = false;
+  if (arrived_count_ > 0) busy_at_ = now;
+  look_at_ = now + std::clamp((now - busy_at_) / 8, look_soonest_ns, look_latest_ns);
+  whole_.clear();
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < arrived_count_; ++i) {
+    if (taken < frames.size() && take(arrived_[i], frames[taken])) ++taken;
+    else ++counters_.dropped_in;
+  }
+  return taken;
+}
+
+// ---- transmitting
+
+bool DpdkPort::append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes) {
+  while (!bytes.empty()) {
+    if (rte_pktmbuf_tailroom(last) == 0) {
+      rte_mbuf* const next = rte_pktmbuf_alloc(pool);
+      if (next == nullptr) return false;
+      last->next = next;
+      last = next;
+      ++first->nb_segs;
+    }
+    const auto size = static_cast<std::uint16_t>(std::min<std::size_t>(bytes.size(), rte_pktmbuf_tailroom(last)));
+    std::memcpy(rte_pktmbuf_mtod_offset(last, std::byte*, last->data_len), bytes.data(), size);
+    last->data_len = static_cast<std::uint16_t>(last->data_len + size);
+    first->pkt_len += size;
+    bytes = bytes.subspan(size);
+  }
+  return true;
+}
+
+// Null: there is no buffer left.
+rte_mbuf* DpdkPort::mbuf_of(const FrameToSend& frame) {
+  rte_mbuf* const first = rte_pktmbuf_alloc(pool_.get());
+  if (first == nullptr) return nullptr;
+  rte_mbuf* last = first;
+  bool good = append(first, last, pool_.get(), Bytes(frame.header).first(frame.header_bytes));
+  for (const Bytes& part : frame.payload) good = good && append(first, last, pool_.get(), part);
+  if (!good) {
+    rte_pktmbuf_free(first);
+    return nullptr;
+  }
+  if (!frame.checksum_partial) return first;
+  first->l2_len = ethernet_header_bytes;
+  first->l3_len = ipv4_header_bytes;
+  first->l4_len = static_cast<std::uint64_t>(frame.header_bytes - frame.tcp_offset) & 0xff;
+  first->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_TCP_CKSUM;
+  auto* const ip = rte_pktmbuf_mtod_offset(first, rte_ipv4_hdr*, ethernet_header_bytes);
+  if (frame.segment_bytes != 0 && frame.payload_bytes() > frame.segment_bytes) {
+    first->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
+    first->tso_segsz = frame.segment_bytes;
+    if (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) {
+      first->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
+      ip->hdr_checksum = 0;
+    }
+  }
+  // The pseudo header as DPDK has it: without a length, where the frame is going to be cut.
+  const std::uint16_t sum = rte_ipv4_phdr_cksum(ip, first->ol_flags);
+  std::memcpy(rte_pktmbuf_mtod_offset(first, std::byte*, frame.tcp_offset + tcp_checksum_offset), &sum, sizeof sum);
+  return first;
+}
+
+std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) {
+  if (!open_) return frames.size();
+  std::array<rte_mbuf*, burst> mbufs;
+  std::uint16_t made = 0, sent = 0;
+  const std::size_t count = std::min<std::size_t>(frames.size(), burst);
+  while (made < count && (mbufs[made] = mbuf_of(frames[made])) != nullptr) ++made;
+  bool room = made == count;
+  while (sent < made) {
+    const std::uint16_t ready = rte_eth_tx_prepare(device_.port(), queue, &mbufs[sent], static_cast<std::uint16_t>(made - sent));
+    const std::uint16_t taken = rte_eth_tx_burst(device_.port(), queue, &mbufs[sent], ready);
+    for (const FrameToSend& frame : frames.subspan(sent, taken)) counters_.bytes_out += frame.bytes();
+    counters_.frames_out += taken;
+    sent = static_cast<std::uint16_t>(sent + taken);
+    room = room && taken == ready;
+    if (taken < ready) break;
+    if (sent == made) break;
+    rte_pktmbuf_free(mbufs[sent++]);  // one that the device cannot send at all is lost, as on any wire
+    ++counters_.dropped_out;
+  }
+  if (sent < made) rte_pktmbuf_free_bulk(&mbufs[sent], made - sent);
+  if (count > 0) busy_at_ = now;  // there may be an answer soon
+  if (sent > 0 || room) stuck_since_ = never;
+  else stuck_since_ = std::min(stuck_since_, now);
+  if (stuck_since_ == never || now - stuck_since_ < stuck_ns) return sent;
+  counters_.dropped_out += frames.size();
+  return frames.size();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Port>> open_dpdk(const DpdkOptions& options) {
+  if (options.device.empty() || options.device.find('\0') != std::string::npos) return fail(Error::invalid, "dpdk:{}: this names no device", brief(options.device));
+  OFP_TRY(begin_eal(options.arguments));
+  OFP_ASSIGN(Probed device, probe(options.device));
+  auto port = std::make_unique<DpdkPort>(std::move(device));
+  OFP_TRY(port->start(options.device));
+  return port;
+}
+
+}  // namespace offpath::tcp

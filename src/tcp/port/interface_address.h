@@ -1,0 +1,27 @@
+// What the kernel knows of an interface's place in IPv4, for an agent that is to have the same.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "tcp/segment/address.h"
+
+namespace offpath::tcp {
+
+struct InterfaceAddress {
+  Ipv4Address address;
+  std::uint8_t prefix_length = 0;
+  friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) noexcept = default;
+};
+
+// In the kernel's order, the primary one first; none if there is no such interface. Error: getifaddrs(3) failed, with its errno.
+[[nodiscard]] Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& interface);
+// By the routes of this namespace; none: it has no default route by a gateway. Error::io: /proc/net/route cannot be read.
+[[nodiscard]] Result<std::optional<Ipv4Address>> gateway_of_interface(const std::string& interface);
+// The gateway of an interface's default route with the smallest metric, in text as of /proc/net/route (proc(5)).
+[[nodiscard]] std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view interface);
+
+}  // namespace offpath::tcp

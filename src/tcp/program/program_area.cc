@@ -1,0 +1,89 @@
+#include "tcp/program/program_area.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpAreaLayout;
+
+std::atomic_ref<std::uint64_t> at(MutableBytes memory, std::uint64_t offset) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
+}
+
+}  // namespace
+
+std::uint64_t ProgramArea::word(std::uint64_t offset) const noexcept { return at(memory_, offset).load(std::memory_order_acquire); }
+
+void ProgramArea::set_word(std::uint64_t offset, std::uint64_t value) noexcept { at(memory_, offset).store(value, std::memory_order_release); }
+
+bool ProgramArea::attach(MutableBytes memory) noexcept {
+  memory_ = memory.size() >= layout_.bytes ? memory : MutableBytes();
+  return !memory_.empty();
+}
+
+void ProgramArea::introduce(std::uint32_t cores, std::uint32_t address) noexcept {
+  set_word(wire::tcp_word::cores, cores);
+  set_word(wire::tcp_word::address, address);
+}
+
+Result<bool> ProgramArea::take(wire::TcpWish& wish) {
+  const std::uint64_t posted = word(own(wire::tcp_word::wishes)), waiting = posted - wishes_taken_;
+  if (waiting == 0) return false;
+  if (waiting > layout_.wish_slots)
+    return fail(Error::protocol, "wishes: position {} in a ring of {}, {} were taken", posted, layout_.wish_slots, wishes_taken_);
+  std::memcpy(&wish, memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core_) + wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes, sizeof wish);
+  set_word(own(wire::tcp_word::wishes_taken), ++wishes_taken_);
+  took_ = true;
+  return true;
+}
+
+Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerned) {
+  const std::uint64_t taken = word(own(wire::tcp_word::news_taken)), waiting = news_ - taken;
+  if (waiting > layout_.news_slots)
+    return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_, layout_.news_slots);
+  if (waiting == layout_.news_slots) return false;
+  std::memcpy(memory_.data() + layout_.news() + layout_.of_core(core_) + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes, &news, sizeof news);
+  set_word(own(wire::tcp_word::news), ++news_);
+  posted_for_ |= concerned;
+  return true;
+}
+
+bool ProgramArea::begin_wakes() const noexcept {
+  if (posted_for_ == 0 && !took_) return false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return true;
+}
+
+bool ProgramArea::wants_wake(std::uint32_t process) noexcept {
+  const std::uint64_t asleep = word(wire::tcp_word::process_asleep(process));
+  if (asleep == 0) return false;
+  const bool wakes = (posted_for_ & wire::tcp_process_bit(process)) != 0 || (took_ && asleep == 2);
+  if (wakes) set_word(wire::tcp_word::process_asleep(process), 0);
+  return wakes;
+}
+
+void ProgramArea::end_wakes() noexcept {
+  posted_for_ = 0;
+  took_ = false;
+}
+
+bool ProgramArea::fall_asleep(bool news_wait) noexcept {
+  set_word(own(wire::tcp_word::agent_asleep), news_wait ? 2 : 1);
+  asleep_ = true;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool room = news_wait && news_ - word(own(wire::tcp_word::news_taken)) < layout_.news_slots;
+  if (word(own(wire::tcp_word::wishes)) == wishes_taken_ && !room) return true;
+  wake_up();
+  return false;
+}
+
+void ProgramArea::wake_up() noexcept {
+  if (asleep_) set_word(own(wire::tcp_word::agent_asleep), 0);
+  asleep_ = false;
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,62 @@
+// The agent's view of a program's area (wire/areas/tcp_area.h): wishes are copied out once and checked, news are written, and neither side
+// sleeps while the other has something for it. Needs the memory mapped.
+//
+// Whoever wants to sleep sets its word `asleep`, looks once more, and sleeps if there is nothing. Who has written something looks at
+// that word afterwards, and whoever finds it set clears it and wakes the other. A fence on each side orders the store before the look.
+// 2 instead of 1: room in the ring that one writes to is waited for as well.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "wire/areas/tcp_area.h"
+
+namespace offpath::tcp {
+
+class ProgramArea {
+ public:
+  // The rings are those of this core of the agent's.
+  explicit ProgramArea(const wire::TcpAreaLayout& layout, std::uint32_t core = 0) noexcept : layout_(layout), core_(core) {}
+
+  // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or none: false.
+  [[nodiscard]] bool attach(MutableBytes memory) noexcept;
+  [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
+  [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
+
+  // Of core 0, before the program may use it: what it has to know of the agent.
+  void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
+
+  // True: there was one. What it says is the program's word yet.
+  [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
+  // False: there is no room. `concerned`: which processes, by their bits.
+  [[nodiscard]] Result<bool> post(const wire::TcpNews& news, std::uint64_t concerned);
+
+  // After a round: which of its processes sleep while there is something for them. Each is told once.
+  template <class Wake>
+  void take_sleepers(std::span<const std::uint32_t> processes, const Wake& wake) noexcept {
+    if (!begin_wakes()) return;
+    for (const std::uint32_t process : processes)
+      if (wants_wake(process)) wake(process);
+    end_wakes();
+  }
+  // False: there are wishes, or, if `news_wait`, there is room for news.
+  [[nodiscard]] bool fall_asleep(bool news_wait) noexcept;
+  void wake_up() noexcept;
+
+ private:
+  [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
+  void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] std::uint64_t own(std::uint64_t offset) const noexcept { return wire::tcp_word::of_core(core_) + offset; }
+  [[nodiscard]] bool begin_wakes() const noexcept;
+  [[nodiscard]] bool wants_wake(std::uint32_t process) noexcept;
+  void end_wakes() noexcept;
+
+  wire::TcpAreaLayout layout_;
+  std::uint32_t core_;
+  MutableBytes memory_;
+  std::uint64_t wishes_taken_ = 0, news_ = 0;
+  std::uint64_t posted_for_ = 0;
+  bool took_ = false, asleep_ = false;
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,124 @@
+// Programs' listeners, which all cores have: see core_message.h.
+#include "tcp/program/tcp_service.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace offpath::tcp {
+
+namespace {
+using wire::TcpError;
+namespace news = wire::tcp_news;
+}  // namespace
+
+void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
+  const Held& held = program.held[handle];
+  if (cores_ == 1) return tell(program, handle, news::listening);
+  ask_others(program, handle, {.kind = CoreMessage::Kind::listen, .program = program.number, .handle = handle, .port = held.port,
+                               .receive_bytes = held.receive_bytes, .options = options});
+}
+
+void TcpService::stop(Program& program, std::uint32_t handle) {
+  stop_here(program, handle);
+  if (cores_ == 1) return tell(program, handle, news::gone);
+  program.held[handle].is = Held::Is::stopping;
+  ask_others(program, handle, {.kind = CoreMessage::Kind::stop, .program = program.number, .handle = handle});
+}
+
+void TcpService::stop_here(Program& program, std::uint32_t handle) {
+  stack_->stop_listening(program.held[handle].port);
+  while (!program.held[handle].seats.empty()) give_back(program, *program.held[handle].seats.begin());
+  program.held[handle].is = Held::Is::free;
+}
+
+void TcpService::ask_others(Program& program, std::uint32_t handle, CoreMessage message) {
+  program.held[handle].awaited += cores_ - 1;
+  messages_.push_back(std::move(message));
+}
+
+void TcpService::on_message(const CoreMessage& message, TimeNs now) {
+  Program* program = find(message.program);
+  if (program == nullptr) return;  // it has ended here, and core 0 knows or will
+  switch (message.kind) {
+    case CoreMessage::Kind::done: return on_done(*program, message.handle);
+    case CoreMessage::Kind::claim: return on_claim(message, *program);
+    case CoreMessage::Kind::unclaim: return unclaim_here(*program, message.port);
+    case CoreMessage::Kind::granted: case CoreMessage::Kind::denied: return on_answer(message, *program, now);
+    case CoreMessage::Kind::listen: case CoreMessage::Kind::stop: break;
+  }
+  if (message.handle >= program->held.size()) program->held.resize(message.handle + 1);
+  if (message.kind == CoreMessage::Kind::listen) {
+    Held& held = program->held[message.handle];
+    if (held.is != Held::Is::free || held.listed) {
+      end(*program, {Error::protocol, fmt::format("handle {} listens, and is in use on another core", message.handle)});
+      return finish_ended(now);
+    }
+    held.is = Held::Is::listener;
+    held.port = message.port;
+    held.receive_bytes = message.receive_bytes;
+    const Status listened = stack_->listen(message.port, tag_of(*program, message.handle), message.receive_bytes, message.options);
+    OFP_ASSERT(listened);  // core 0 had it free, and this core has heard of all that happened before
+  } else if (program->held[message.handle].is == Held::Is::listener) {
+    stop_here(*program, message.handle);
+  }
+  messages_.push_back({.kind = CoreMessage::Kind::done, .program = message.program, .handle = message.handle});
+}
+
+void TcpService::on_done(Program& program, std::uint32_t handle) {
+  OFP_ASSERT(handle < program.held.size() && program.held[handle].awaited > 0);  // each core that was asked answers once
+  Held& held = program.held[handle];
+  if (--held.awaited > 0) return;
+  if (held.is == Held::Is::listener) return tell(program, handle, news::listening);
+  OFP_ASSERT(held.is == Held::Is::stopping);
+  held.is = Held::Is::free;
+  tell(program, handle, news::gone);
+}
+
+
+// ---- ports that programs name for connections
+
+// A listener's port is its program's: with the peer's SYN to it, another one's connection would be a simultaneous open of the two.
+bool TcpService::claim_here(Program& program, std::uint16_t port) {
+  if (const auto listener = stack_->listener(port); listener && *listener >> 16 != program.number) return false;
+  ++program.claims[port];
+  return true;
+}
+
+void TcpService::unclaim_here(Program& program, std::uint16_t port) {
+  const auto found = program.claims.find(port);
+  if (found != program.claims.end() && --found->second == 0) program.claims.erase(found);
+}
+
+void TcpService::unclaim(Program& program, Held& held) {
+  if (!std::exchange(held.claims, false)) return;
+  if (core_ == 0) return unclaim_here(program, held.key.local.port);
+  messages_.push_back({.kind = CoreMessage::Kind::unclaim, .program = program.number, .handle = 0, .port = held.key.local.port});
+}
+
+bool TcpService::is_claimed_by_others(const Program& program, std::uint16_t port) const {
+  return std::ranges::any_of(programs_, [&](const auto& each) { return each.second.who.user != program.who.user && each.second.claims.contains(port); });
+}
+
+void TcpService::on_claim(const CoreMessage& message, Program& program) {
+  CoreMessage answer = message;
+  answer.kind = claim_here(program, message.port) ? CoreMessage::Kind::granted : CoreMessage::Kind::denied;
+  messages_.push_back(std::move(answer));
+}
+
+void TcpService::on_answer(const CoreMessage& message, Program& program, TimeNs now) {
+  if (message.handle % cores_ != core_) return;
+  Held& held = program.held[message.handle];
+  const bool given_up = held.is == Held::Is::stopping;
+  OFP_ASSERT(given_up || held.is == Held::Is::claiming);
+  held.is = Held::Is::free;
+  held.claims = message.kind == CoreMessage::Kind::granted;
+  if (given_up) unclaim(program, held);
+  if (given_up) return tell(program, message.handle, news::gone);
+  if (!held.claims) return tell(program, message.handle, news::closed | news::gone, TcpError::address_in_use);
+  connect_now(program, message.handle, now);
+  if (held.is != Held::Is::flow) return;
+  if (held.offered > 0) stack_->offer(held.id, held.offered, now);
+  if (held.finishes) stack_->finish(held.id, now);
+}
+
+}  // namespace offpath::tcp

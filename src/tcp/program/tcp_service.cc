@@ -1,0 +1,305 @@
+#include "tcp/program/tcp_service.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpError;
+namespace news = wire::tcp_news;
+
+static_assert(news::connected == change::connected && news::received == change::received && news::finished == change::finished);
+static_assert(news::acknowledged == change::acknowledged && news::closed == change::closed && news::gone == change::gone);
+
+TcpError error_of(FlowError error) noexcept {
+  switch (error) {
+    case FlowError::none: return TcpError::none;
+    case FlowError::refused: return TcpError::refused;
+    case FlowError::reset: return TcpError::reset;
+    case FlowError::timed_out: return TcpError::timed_out;
+    case FlowError::unreachable: return TcpError::unreachable;
+    case FlowError::in_use: return TcpError::address_in_use;
+  }
+  return TcpError::reset;
+}
+
+}  // namespace
+
+// ---- programs
+
+Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory) {
+  OFP_ASSERT(number < 1ull << 48);
+  const auto admit = [&]() -> Status {
+    OFP_TRY(wire::check_tcp_area(layout));
+    if (programs_.contains(number)) return fail(Error::exists, "this program has an area for its connections already");
+    if (programs_.size() >= limits_.programs_max)
+      return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)", programs_.size());
+    if (layout.flows > limits_.flows_of_program_max)
+      return fail(Error::too_large, "{} flows, a program may have {} (tcp.flows_of_program)", layout.flows, limits_.flows_of_program_max);
+    if (layout.bytes > limits_.bytes_of_program_max)
+      return fail(Error::too_large, "an area of {} bytes, a program may have {} (tcp.memory_of_program)", layout.bytes, limits_.bytes_of_program_max);
+    const MutableBytes mapped = memory();
+    if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
+    if (mapped.size() < layout.bytes) return fail(Error::invalid, "an area of {} bytes in a segment of {}", layout.bytes, mapped.size());
+    return {};
+  };
+  if (Status admitted = admit(); !admitted) {
+    ++counters_.programs_refused;
+    return admitted;
+  }
+  Program& program = programs_.try_emplace(number, number, layout, core_, who, std::move(memory)).first->second;
+  OFP_ASSERT(program.area.attach(program.memory()));
+  // The address decides something where there are several cores.
+  if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
+  return {};
+}
+
+TcpService::Program* TcpService::find(std::uint64_t number) noexcept {
+  const auto found = programs_.find(number);
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
+TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept {
+  const std::uint64_t handle = tag & 0xffff;
+  if (program == nullptr || handle >= program->held.size()) return nullptr;
+  Held& held = program->held[handle];
+  return held.is == Held::Is::flow && held.id == flow ? &held : nullptr;
+}
+
+void TcpService::leave(Program& program, TimeNs now) {
+  for (Held& held : program.held) {
+    if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
+    if (held.is != Held::Is::flow) continue;
+    // Nothing that may have to be sent again is there any more.
+    const Flow* flow = stack_->flow(held.id);
+    if (flow != nullptr && flow->acknowledged == held.offered) stack_->release(held.id, now);
+    else stack_->abort(held.id, now);
+  }
+}
+
+void TcpService::close(std::uint64_t number, TimeNs now) {
+  Program* program = find(number);
+  if (program == nullptr) return;
+  leave(*program, now);
+  programs_.erase(number);
+}
+
+Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
+  Program* program = find(number);
+  if (program == nullptr) return fail(Error::closed, "the program has no connections any more");
+  if (process >= wire::tcp_processes_max) return fail(Error::protocol, "process {} joins, {} may", process, wire::tcp_processes_max);
+  const auto is_there = [&](const auto& list) { return std::ranges::find(list, process) != list.end(); };
+  if (is_there(program->processes) || is_there(program->departed)) return fail(Error::protocol, "process {} joins, and is there already", process);
+  program->processes.push_back(process);
+  return {};
+}
+
+bool TcpService::remove_process(std::uint64_t number, std::uint32_t process) {
+  Program* program = find(number);
+  if (program == nullptr || std::erase(program->processes, process) == 0) return true;
+  if (core_ != 0) return true;  // core 0 tells
+  program->departed.push_back(process);
+  return !program->processes.empty();
+}
+
+void TcpService::end(Program& program, Failure why) {
+  ++counters_.programs_ended;
+  to_end_.push_back(program.number);
+  ended_.push_back({program.number, std::move(why)});
+}
+
+void TcpService::finish_ended(TimeNs now) {
+  for (const std::uint64_t number : std::exchange(to_end_, {})) close(number, now);
+}
+
+void TcpService::attach(TimeNs now) {
+  for (auto& [number, program] : programs_) {
+    if (program.area.attach(program.memory())) program.area.wake_up();
+    else end(program, {Error::protocol, "the area of its connections was withdrawn while they were open"});
+  }
+  finish_ended(now);
+}
+
+bool TcpService::react(TimeNs now) {
+  bool worked = false;
+  for (auto& [number, program] : programs_) worked |= take_wishes(program, now);
+  finish_ended(now);
+  while (const auto what = stack_->next_change()) {
+    take_change(*what);
+    worked = true;
+  }
+  for (auto& [number, program] : programs_) {
+    worked |= write_news(program);
+    program.area.take_sleepers(program.processes, [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
+  }
+  finish_ended(now);
+  return worked;
+}
+
+bool TcpService::fall_asleep() {
+  bool all = ended_.empty() && wakes_.empty() && messages_.empty();
+  for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty() || !program.departed.empty());
+  if (all) return true;
+  for (auto& [number, program] : programs_) program.area.wake_up();
+  return false;
+}
+
+std::vector<TcpService::ProgramStatus> TcpService::programs() const {
+  std::vector<ProgramStatus> all;
+  for (const auto& [number, program] : programs_) {
+    ProgramStatus& status = all.emplace_back();
+    status = {number, program.area.layout().bytes, 0, 0, 0, program.charged_bytes};
+    for (const Held& held : program.held) {
+      status.flows += held.is == Held::Is::flow;
+      status.listeners += held.is == Held::Is::listener && core_ == 0;
+      status.seats += held.is == Held::Is::seat;
+    }
+  }
+  return all;
+}
+
+std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t most) const {
+  std::vector<ConnectionStatus> all;
+  for (const auto& [number, program] : programs_) {
+    for (const Held& held : program.held) {
+      if (all.size() == most) return all;
+      if (held.is == Held::Is::listener) {
+        if (core_ == 0) all.push_back({.program = number, .core = 0, .listens = true, .state = FlowState::closed, .key = {{{}, held.port}, {}}, .received = 0, .offered = 0, .acknowledged = 0,
+                       .round_trip_ns = 0});
+      } else if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
+        all.push_back({.program = number, .core = core_, .listens = false, .state = flow->state, .key = flow->key, .received = flow->received, .offered = flow->offered,
+                       .acknowledged = flow->acknowledged, .round_trip_ns = flow->rtt.smoothed_ns()});
+      }
+    }
+  }
+  return all;
+}
+
+// ---- what the stack asks
+
+std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
+  Program* program = find(listener_tag >> 16);
+  if (program == nullptr) return std::nullopt;
+  Held& listener = program->held[listener_tag & 0xffff];
+  if (listener.seats.empty()) {
+    ++counters_.without_seat;
+    return std::nullopt;
+  }
+  const auto seat = std::ranges::find_if(listener.seats, [&](std::uint32_t each) { return charge(*program, program->held[each]); });
+  if (seat == listener.seats.end()) {
+    ++counters_.without_memory;
+    return std::nullopt;
+  }
+  const std::uint32_t handle = *seat;
+  listener.seats.erase(seat);
+  Held& held = program->held[handle];
+  held.is = Held::Is::flow;
+  held.id = flow;
+  held.key = key;
+  tell(*program, handle, news::accepted);
+  return tag_of(*program, handle);
+}
+
+Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
+  Program* const program = find(tag >> 16);
+  const Held* const its = held_of(program, tag, flow);
+  if (its == nullptr || program->area.memory().empty()) return {};
+  const Held& held = *its;
+  OFP_ASSERT(bytes <= held.send_bytes);
+  const Bytes ring = Bytes(program->area.memory()).subspan(held.send_at, held.send_bytes);
+  const std::size_t at = position & (held.send_bytes - 1), first = std::min<std::size_t>(bytes, ring.size() - at);
+  return {ring.subspan(at, first), ring.first(bytes - first)};
+}
+
+void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
+  Program* const program = find(tag >> 16);
+  const Held* const its = held_of(program, tag, flow);
+  if (its == nullptr || program->area.memory().empty()) return;
+  const Held& held = *its;
+  OFP_ASSERT(bytes.size() <= held.receive_bytes);
+  const MutableBytes ring = program->area.memory().subspan(held.receive_at, held.receive_bytes);
+  const std::size_t at = position & (held.receive_bytes - 1), first = std::min(bytes.size(), ring.size() - at);
+  std::memcpy(ring.data() + at, bytes.data(), first);
+  if (first < bytes.size()) std::memcpy(ring.data(), bytes.data() + first, bytes.size() - first);
+  counters_.stored_bytes += bytes.size();
+}
+
+// ---- what the programs are told
+
+void TcpService::take_change(const FlowChange& change) {
+  Program* const program = find(change.tag >> 16);
+  Held* const held = held_of(program, change.tag, change.flow);
+  if (held == nullptr) return;  // its program has ended, and it is ending
+  held->received = change.received;
+  held->acknowledged = change.acknowledged;
+  if ((change.what & change::gone) != 0) unclaim(*program, *held);
+  tell(*program, static_cast<std::uint32_t>(change.tag & 0xffff), change.what, error_of(change.error));
+}
+
+void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news, TcpError error) {
+  Held& held = program.held[handle];
+  held.news |= news;
+  if (error != TcpError::none) held.error = error;
+  if (!held.listed) program.listed.push_back(handle);
+  held.listed = true;
+}
+
+// Before any other news, for a number is used again once this was told.
+Result<bool> TcpService::write_departures(Program& program) {
+  while (!program.departed.empty()) {
+    wire::TcpNews told{};
+    told.handle = wire::tcp_no_handle;
+    told.listener = program.departed.front();
+    OFP_ASSIGN(const bool posted, program.area.post(told, ~0ull));
+    if (!posted) return false;
+    program.departed.pop_front();
+  }
+  return true;
+}
+
+bool TcpService::write_news(Program& program) {
+  bool worked = !program.departed.empty();
+  if (const auto told = write_departures(program); !told) {
+    end(program, told.error());
+    return true;
+  } else if (!*told) {
+    return false;
+  }
+  while (!program.listed.empty()) {
+    const std::uint32_t handle = program.listed.front();
+    Held& held = program.held[handle];
+    wire::TcpNews told{};
+    told.what = held.news;
+    told.error = held.error;
+    told.port = held.key.local.port != 0 ? held.key.local.port : held.port;
+    told.handle = handle;
+    told.received = held.received;
+    told.acknowledged = held.acknowledged;
+    told.local_address = held.key.local.address.value;
+    told.remote_address = held.key.remote.address.value;
+    told.remote_port = held.key.remote.port;
+    told.listener = held.listener;
+    if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
+      told.mss = flow->mss;
+      told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
+      told.window = flow->congestion.window;
+    }
+    const auto posted = program.area.post(told, held.holders);
+    if (!posted) {
+      end(program, posted.error());
+      return true;
+    }
+    if (!*posted) return worked;
+    ++counters_.news;
+    worked = true;
+    program.listed.pop_front();
+    held.listed = false;
+    held.news = 0;
+    if ((told.what & news::gone) != 0) held = Held();
+  }
+  return worked;
+}
+
+}  // namespace offpath::tcp

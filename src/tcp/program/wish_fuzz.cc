@@ -1,0 +1,44 @@
+// Anything in a program's area: wishes and the rings' positions, with a peer who answers, and another program that is never disturbed.
+#include <cstring>
+
+#include "testing/tcp/programs.h"
+
+using namespace offpath;
+using namespace offpath::tcp;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  TestNetworkOptions options;
+  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
+  TestPrograms world(options, {4, 16, 4 << 20});
+  TestProgram &server = world.add(1, {16, 4096, 4096}), &other = world.add(0, {16, 4096, 4096}), &hostile = world.add(0, {16, 4096, 4096});
+  const auto listener = server.area->listen(7000, 2).value();
+  const auto kept = other.area->connect(TestPrograms::endpoint(1, 7000)).value();
+  world.run(10 * millisecond_ns);
+  OFP_ASSERT(server.area->accept(listener));
+
+  constexpr std::size_t step_bytes = 1 + sizeof(wire::TcpWish);
+  for (; size >= step_bytes; data += step_bytes, size -= step_bytes) {
+    wire::TcpWish wish;
+    std::memcpy(&wish, data + 1, sizeof wish);
+    switch (data[0] % 8) {
+      case 0: std::memcpy(hostile.memory.data(), &wish, 16); break;  // its line: how many wishes, and how many news it took
+      case 1: world.run(second_ns); break;
+      case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8); break;  // all news are taken
+      case 3: {  // processes come and go
+        tcp::TcpService& service = world.ends[0].service;
+        if (data[1] & 1) static_cast<void>(service.add_process(hostile.number, wish.handle));
+        else if (wish.handle != 0) service.remove_process(hostile.number, wish.handle);
+        break;
+      }
+      default:
+        wish.handle %= 20;
+        if (data[0] & 8) wish.send_at = wish.receive_at = hostile.layout.own();
+        if (data[0] & 16) wish.send_bytes = wish.receive_bytes = 4096;
+        if (data[0] & 32) wish.remote_address = TestNetwork::address(1).value, wish.remote_port = 7000;
+        hostile.write_wish(wish);
+    }
+  }
+  world.run(second_ns);
+  OFP_ASSERT(other.area->look(kept)->connected);
+  return 0;
+}

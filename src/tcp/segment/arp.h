@@ -1,0 +1,26 @@
+// ARP for IPv4 over Ethernet (RFC 826), as a message; neighbours.h has what is done with it.
+#pragma once
+
+#include <optional>
+
+#include "tcp/segment/address.h"
+#include "tcp/segment/big_endian.h"
+
+namespace offpath::tcp {
+
+inline constexpr std::size_t arp_bytes = 28;
+
+struct ArpMessage {
+  bool reply = false;  // otherwise a request
+  MacAddress sender_mac{};
+  Ipv4Address sender;
+  MacAddress target_mac{};
+  Ipv4Address target;
+  friend bool operator==(const ArpMessage&, const ArpMessage&) = default;
+};
+
+// Nothing, if it is not a request or a reply of IPv4 over Ethernet. Bytes behind it are padding.
+[[nodiscard]] std::optional<ArpMessage> read_arp(Bytes bytes) noexcept;
+void write_arp(const ArpMessage& message, std::span<std::byte, arp_bytes> to) noexcept;
+
+}  // namespace offpath::tcp

@@ -1,0 +1,175 @@
+// Headers as they lie in frames: bytes of other stacks are read, and what is written is read back.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "tcp/segment/arp.h"
+#include "tcp/segment/checksum.h"
+#include "tcp/segment/ethernet.h"
+#include "tcp/segment/icmp.h"
+#include "tcp/segment/segment.h"
+
+namespace offpath::tcp {
+namespace {
+
+std::vector<std::byte> bytes_from(std::initializer_list<int> values) {
+  std::vector<std::byte> bytes;
+  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+TEST(Checksum, IsThatOfTheStandard) {
+  // RFC 1071, 3: the sum is ddf2.
+  Checksum checksum;
+  checksum.add(bytes_from({0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}));
+  EXPECT_EQ(checksum.sum(), 0xddf2);
+  EXPECT_EQ(checksum.finish(), 0x220d);
+}
+
+TEST(Checksum, DoesNotDependOnHowBytesAreSplit) {
+  std::mt19937 random(1);
+  std::vector<std::byte> bytes(1500);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  for (int round = 0; round < 200; ++round) {
+    const auto size = random() % bytes.size();
+    std::uint32_t plain = 0;
+    for (std::size_t i = 0; i < size; ++i) plain += static_cast<std::uint32_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);
+    while (plain >> 16 != 0) plain = (plain & 0xffff) + (plain >> 16);
+    Checksum parts;
+    for (std::size_t at = 0; at < size;) {
+      const std::size_t part = std::min<std::size_t>(random() % 40, size - at);
+      parts.add(Bytes(bytes).subspan(at, part));
+      at += part;
+    }
+    ASSERT_EQ(parts.sum(), plain) << size;
+  }
+}
+
+TEST(Arp, IsReadAsItWasWritten) {
+  const ArpMessage message{true, {1, 2, 3, 4, 5, 6}, {0x0a000001}, {7, 8, 9, 10, 11, 12}, {0x0a000002}};
+  std::array<std::byte, arp_bytes> bytes{};
+  write_arp(message, bytes);
+  EXPECT_EQ(read_arp(bytes), message);
+  EXPECT_FALSE(read_arp(Bytes(bytes).first(27)));
+  bytes[5] = std::byte{16};  // addresses of IPv6
+  EXPECT_FALSE(read_arp(bytes));
+}
+
+// A SYN of Linux with all its options.
+const std::vector<std::byte> syn_of_linux = bytes_from({0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10,
+                                                        0x0a, 0x63, 0xac, 0x10, 0x0a, 0x0c, 0x9e, 0x1a, 0x00, 0x50, 0x2d, 0x5c, 0x8a, 0x10,
+                                                        0x00, 0x00, 0x00, 0x00, 0xa0, 0x02, 0xfa, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x02, 0x04,
+                                                        0x05, 0xb4, 0x04, 0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00,
+                                                        0x01, 0x03, 0x03, 0x07});
+
+TEST(Segment, OfAnotherStackIsRead) {
+  Ipv4Packet packet;
+  auto bytes = syn_of_linux;
+  ASSERT_EQ(read_ipv4(bytes, packet), Drop::none);
+  EXPECT_EQ(text_of(packet.source), "172.16.10.99");
+  Segment segment;
+  EXPECT_EQ(read_segment(packet, false, segment), Drop::bad_tcp_checksum);
+  ASSERT_EQ(read_segment(packet, true, segment), Drop::none);
+  EXPECT_EQ(segment.key.local, (Endpoint{{0xac100a0c}, 80}));
+  EXPECT_EQ(segment.key.remote, (Endpoint{{0xac100a63}, 0x9e1a}));
+  EXPECT_EQ(segment.flags, flag::syn);
+  EXPECT_EQ(segment.sequence, Sequence(0x2d5c8a10));
+  EXPECT_EQ(segment.window, 64240);
+  EXPECT_EQ(segment.length(), 1u);
+  EXPECT_EQ(segment.options.mss, 1460);
+  EXPECT_EQ(segment.options.window_scale, 7);
+  EXPECT_TRUE(segment.options.sack_permitted);
+  EXPECT_EQ(segment.options.timestamps, (Timestamps{0x1d749a10, 0}));
+}
+
+TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 500; ++round) {
+    Segment segment;
+    segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
+    segment.sequence = Sequence(static_cast<std::uint32_t>(random()));
+    segment.acknowledgement = Sequence(static_cast<std::uint32_t>(random()));
+    segment.flags = static_cast<std::uint8_t>(random() | flag::ack);
+    segment.window = static_cast<std::uint16_t>(random());
+    if (random() % 2) segment.options.mss = static_cast<std::uint16_t>(random());
+    if (random() % 2) segment.options.window_scale = random() % 15;
+    segment.options.sack_permitted = random() % 2;
+    if (random() % 2) segment.options.timestamps = Timestamps{static_cast<std::uint32_t>(random()), 5};
+    segment.options.sack_count = segment.options.mss || segment.options.sack_permitted ? 0 : random() % 4;
+    for (std::size_t i = 0; i < segment.options.sack_count; ++i)
+      segment.options.sack[i] = {Sequence(static_cast<std::uint32_t>(random())), Sequence(static_cast<std::uint32_t>(random()))};
+    if (segment.options.sack_count == 3) segment.options.window_scale.reset();
+    std::vector<std::byte> bytes(tcp_header_bytes_max + 5, std::byte{0x77});
+    const std::size_t header = write_segment_header(segment, std::span<std::byte, tcp_header_bytes_max>(bytes.data(), tcp_header_bytes_max));
+    bytes.resize(header + 5);
+    std::fill(bytes.end() - 5, bytes.end(), std::byte{0x77});
+    Checksum checksum;
+    checksum.add_pseudo_header(segment.key.local.address, segment.key.remote.address, protocol_tcp, static_cast<std::uint32_t>(bytes.size()));
+    checksum.add(bytes);
+    store_be16(&bytes[tcp_checksum_offset], checksum.finish());
+    Segment read;
+    ASSERT_EQ(read_segment({segment.key.local.address, segment.key.remote.address, protocol_tcp, Ecn::not_capable, bytes}, false, read), Drop::none);
+    EXPECT_EQ(read.key.local, segment.key.remote);
+    EXPECT_EQ(read.sequence, segment.sequence);
+    EXPECT_EQ(read.acknowledgement, segment.acknowledgement);
+    EXPECT_EQ(read.flags, segment.flags);
+    EXPECT_EQ(read.options, segment.options);
+    EXPECT_EQ(read.payload.size(), 5u);
+  }
+}
+
+TEST(Segment, OptionsThatCannotBeAreNotRead) {
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 4, 5})), TcpOptions{});                  // cut off
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 0, 5, 0xb4})), TcpOptions{});            // would never end
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 3, 5, 4, 2})).sack_permitted, true);     // of a wrong length: skipped
+  EXPECT_EQ(read_tcp_options(bytes_from({3, 3, 200})).window_scale, 14);             // RFC 7323, 2.3
+  EXPECT_EQ(read_tcp_options(bytes_from({0, 4, 2})), TcpOptions{});                  // behind the end
+  EXPECT_EQ(read_tcp_options(bytes_from({99, 4, 1, 1, 1, 4, 2})).sack_permitted, true);  // unknown
+  EXPECT_EQ(read_tcp_options(bytes_from({5, 10, 0, 0, 0, 1, 0, 0, 0, 9})).sack[0], (SequenceRange{Sequence(1), Sequence(9)}));
+}
+
+TEST(Ipv4, WhatCannotBeIsNamed) {
+  const auto verdict = [](std::size_t at, int value) {
+    auto bytes = syn_of_linux;
+    bytes[at] = static_cast<std::byte>(value);
+    Ipv4Packet packet;
+    return read_ipv4(bytes, packet);
+  };
+  EXPECT_EQ(verdict(0, 0x65), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(0, 0x44), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(2, 0x10), Drop::truncated);
+  EXPECT_EQ(verdict(3, 10), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(8, 0x41), Drop::bad_ip_checksum);
+  Ipv4Packet packet;
+  EXPECT_EQ(read_ipv4(Bytes(syn_of_linux).first(19), packet), Drop::truncated);
+  auto fragment = syn_of_linux;
+  fragment[6] = std::byte{0x20};
+  store_be16(&fragment[10], 0);
+  Checksum checksum;
+  checksum.add(Bytes(fragment).first(20));
+  store_be16(&fragment[10], checksum.finish());
+  EXPECT_EQ(read_ipv4(fragment, packet), Drop::fragment);
+}
+
+TEST(Icmp, NamesTheFlowItIsAbout) {
+  std::vector<std::byte> bytes(8);
+  bytes.insert(bytes.end(), syn_of_linux.begin(), syn_of_linux.begin() + 28);
+  bytes[0] = std::byte{3};
+  bytes[1] = std::byte{icmp_fragmentation_needed};
+  store_be16(&bytes[6], 1400);
+  Checksum checksum;
+  checksum.add(bytes);
+  store_be16(&bytes[2], checksum.finish());
+  const auto read = read_icmp_unreachable(bytes, {0xac100a63});
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->mtu, 1400);
+  EXPECT_EQ(read->key, (FlowKey{{{0xac100a63}, 0x9e1a}, {{0xac100a0c}, 80}}));
+  EXPECT_EQ(read->sequence, Sequence(0x2d5c8a10));
+  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a64}));  // about somebody else's segment
+  bytes[20] = std::byte{1};
+  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a63}));
+}
+
+}  // namespace
+}  // namespace offpath::tcp

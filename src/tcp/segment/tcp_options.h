@@ -1,0 +1,39 @@
+// TCP's options (RFC 9293, 3.2; RFC 7323; RFC 2018).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+#include "tcp/segment/sequence.h"
+
+namespace offpath::tcp {
+
+inline constexpr std::size_t tcp_options_bytes_max = 40;
+inline constexpr std::size_t sack_blocks_max = 4;  // three beside timestamps
+inline constexpr std::uint8_t window_scale_max = 14;
+
+struct Timestamps {
+  std::uint32_t value = 0, echo = 0;
+  friend bool operator==(const Timestamps&, const Timestamps&) = default;
+};
+
+struct TcpOptions {
+  std::optional<std::uint16_t> mss{};
+  std::optional<std::uint8_t> window_scale{};
+  bool sack_permitted = false;
+  std::optional<Timestamps> timestamps{};
+  std::uint8_t sack_count = 0;
+  std::array<SequenceRange, sack_blocks_max> sack{};
+  friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
+};
+
+// What is not understood is skipped, and nothing is read behind an option whose length cannot be: a segment is not worth less
+// for its options.
+[[nodiscard]] TcpOptions read_tcp_options(Bytes bytes) noexcept;
+
+// Returns how many bytes they take, a multiple of four. SACK blocks for which there is no room are left out, the last first.
+[[nodiscard]] std::size_t write_tcp_options(const TcpOptions& options, std::span<std::byte, tcp_options_bytes_max> to) noexcept;
+
+}  // namespace offpath::tcp

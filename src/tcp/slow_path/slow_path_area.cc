@@ -1,0 +1,118 @@
+#include "tcp/slow_path/slow_path_area.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpSlowHead;
+using wire::TcpSlowLayout;
+using wire::TcpSlowLine;
+
+constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken), asleep_word = offsetof(TcpSlowLine, asleep);
+
+std::atomic_ref<std::uint64_t> word_at(MutableBytes memory, std::uint64_t offset) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
+}
+
+}  // namespace
+
+SlowPathArea::SlowPathArea(Side side, MutableBytes memory, const TcpSlowLayout& layout) noexcept
+    : memory_(memory),
+      own_line_(side == Side::agent ? TcpSlowLayout::agent_line : TcpSlowLayout::process_line),
+      other_line_(side == Side::agent ? TcpSlowLayout::process_line : TcpSlowLayout::agent_line) {
+  OFP_ASSERT(memory.size() >= layout.bytes());
+  const MutableBytes to_agent = memory.subspan(TcpSlowLayout::rings, layout.ring_bytes);
+  const MutableBytes to_process = memory.subspan(TcpSlowLayout::rings + layout.ring_bytes, layout.ring_bytes);
+  out_ = side == Side::agent ? to_process : to_agent;
+  in_ = side == Side::agent ? to_agent : to_process;
+}
+
+std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept { return word_at(memory_, other_line_ + offset).load(std::memory_order_acquire); }
+void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept { word_at(memory_, own_line_ + offset).store(value, std::memory_order_release); }
+
+std::uint64_t SlowPathArea::room() const noexcept {
+  const std::uint64_t there = sent_ - taken_there();
+  return there > out_.size() ? 0 : out_.size() - there;  // flush() says what is wrong
+}
+
+void SlowPathArea::write(Bytes record) noexcept {
+  const std::size_t place = sent_ & (out_.size() - 1), first = std::min(record.size(), out_.size() - place);
+  std::memcpy(out_.data() + place, record.data(), first);
+  if (first < record.size()) std::memcpy(out_.data(), record.data() + first, record.size() - first);
+  sent_ += record.size();
+  set_own(sent_word, sent_);
+  posted_ = true;
+}
+
+void SlowPathArea::post_parts(wire::TcpSlowKind kind, std::span<const Bytes> parts) {
+  std::size_t payload = 0;
+  for (const Bytes& part : parts) payload += part.size();
+  OFP_ASSERT(payload <= wire::tcp_slow_record_bytes_max);
+  making_.assign(needed(payload), std::byte{0});
+  const TcpSlowHead head{static_cast<std::uint32_t>(payload), static_cast<std::uint16_t>(kind), 0};
+  std::memcpy(making_.data(), &head, sizeof head);
+  std::size_t place = sizeof head;
+  for (const Bytes& part : parts) {
+    if (!part.empty()) std::memcpy(making_.data() + place, part.data(), part.size());
+    place += part.size();
+  }
+  if (waiting_.empty() && room() >= making_.size()) return write(making_);
+  waiting_.push_back(making_);
+}
+
+Status SlowPathArea::flush() {
+  const std::uint64_t taken = taken_there();
+  if (sent_ - taken > out_.size()) return fail(Error::protocol, "{} bytes were taken out of a ring of {}, {} were written", taken, out_.size(), sent_);
+  while (!waiting_.empty() && room() >= waiting_.front().size()) {
+    write(waiting_.front());
+    waiting_.pop_front();
+  }
+  return {};
+}
+
+Result<bool> SlowPathArea::take(Record& record) {
+  const std::uint64_t sent = other_word(sent_word), there = sent - taken_;
+  if (there == 0) return false;
+  TcpSlowHead head;
+  if (there > in_.size() || there % 8 != 0 || there < sizeof head)
+    return fail(Error::protocol, "position {} in a ring of {} bytes, {} were taken", sent, in_.size(), taken_);
+  std::memcpy(&head, in_.data() + (taken_ & (in_.size() - 1)), sizeof head);  // 8 bytes at a multiple of 8: never around the end
+  if (head.bytes > wire::tcp_slow_record_bytes_max || needed(head.bytes) > there || head.zero != 0)
+    return fail(Error::protocol, "a record of kind {} and {} bytes where there are {}", head.kind, head.bytes, there);
+  taking_.resize(head.bytes);
+  const std::size_t place = (taken_ + sizeof head) & (in_.size() - 1), first = std::min<std::size_t>(head.bytes, in_.size() - place);
+  if (first > 0) std::memcpy(taking_.data(), in_.data() + place, first);
+  if (first < head.bytes) std::memcpy(taking_.data() + first, in_.data(), head.bytes - first);
+  taken_ += needed(head.bytes);
+  set_own(taken_word, taken_);
+  record = {static_cast<wire::TcpSlowKind>(head.kind), taking_};
+  return true;
+}
+
+bool SlowPathArea::fall_asleep() noexcept {
+  set_own(asleep_word, 1);
+  asleep_ = true;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (other_word(sent_word) == taken_) return true;
+  wake_up();
+  return false;
+}
+
+void SlowPathArea::wake_up() noexcept {
+  if (asleep_) set_own(asleep_word, 0);
+  asleep_ = false;
+}
+
+bool SlowPathArea::wants_wake() noexcept {
+  if (!posted_) return false;
+  posted_ = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (other_word(asleep_word) == 0) return false;
+  word_at(memory_, other_line_ + asleep_word).store(0, std::memory_order_release);
+  return true;
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,142 @@
+#include "tcp/slow_path/slow_path_host.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tcp/slow_path/slow_path_records.h"
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpSlowKind;
+
+constexpr int records_of_a_round = 256;
+constexpr std::size_t waiting_most = 64;  // records for which there is no room, frames to be sent aside: nothing is taken
+
+}  // namespace
+
+Result<bool> HostSlowPath::poll(TimeNs now) {
+  area_.wake_up();
+  OFP_TRY(area_.flush());
+  bool worked = false;
+  SlowPathArea::Record record;
+  for (int count = 0; count < records_of_a_round && area_.waiting() < waiting_most; ++count) {
+    OFP_ASSIGN(const bool there, area_.take(record));
+    if (!there) break;
+    worked = true;
+    OFP_TRY(take(record, now));
+  }
+  if (!stack_) return worked;
+  if (stack_->next_due() <= now) {
+    stack_->on_time(now);
+    worked = true;
+  }
+  while (stack_->next_change()) {}
+  return send(now) || worked;
+}
+
+bool HostSlowPath::send(TimeNs now) {
+  bool worked = false;
+  std::array<FrameToSend, 32> frames;
+  for (std::size_t count; (count = stack_->transmit(frames, now)) > 0; worked = true)
+    for (const FrameToSend& frame : std::span(frames).first(count)) {
+      const wire::TcpSlowSend head{frame.tcp_offset, frame.checksum_partial ? 1u : 0u};
+      static_cast<void>(area_.post_if_room(TcpSlowKind::send, head, Bytes(frame.header.data(), frame.header_bytes), ring_bytes_ / 4));
+    }
+  return worked;
+}
+
+bool HostSlowPath::fall_asleep(TimeNs now) noexcept {
+  return area_.waiting() == 0 && !(stack_ && stack_->wants_to_send()) && next_due() > now && area_.fall_asleep();
+}
+
+Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
+  if (setup.version != wire::tcp_slow_version) return fail(Error::version, "the agent's slow path has version {}, this one {}", setup.version, wire::tcp_slow_version);
+  StackOptions options;
+  options.address = {setup.address};
+  options.gateway = {setup.gateway};
+  options.prefix_length = setup.prefix_length;
+  options.secret = {setup.secret[0], setup.secret[1]};
+  options.flows_max = setup.flows_max;
+  options.half_open_max = setup.half_open_max;
+  options.time_wait_max = setup.time_wait_max;
+  options.window_max = setup.window_max;
+  options.time_wait_ns = static_cast<TimeNs>(setup.time_wait_ns);
+  options.syn_cookies = setup.syn_cookies != 0;
+  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 32 || setup.mtu < 576 || setup.flows_max == 0 || options.time_wait_ns < 0)
+    return fail(Error::protocol, "an address of {}/{}, packets of {} bytes, {} flows", text_of(options.address), setup.prefix_length, setup.mtu, setup.flows_max);
+  PortCapabilities port;
+  std::copy(std::begin(setup.mac), std::end(setup.mac), port.mac.begin());
+  port.mtu = setup.mtu;
+  port.checksum = setup.checksum != 0;
+  OFP_ASSIGN(congestion_, congestion_control(setup.wants_ecn != 0 ? "dctcp" : "cubic"));
+  stack_.emplace(options, port, *congestion_, owner_, now);
+  stack_->work_for(*this, static_cast<TimeNs>(setup.cookies_until_ns));
+  return {};
+}
+
+Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
+  if (record.kind == TcpSlowKind::setup && !stack_) {
+    OFP_ASSIGN(const wire::TcpSlowSetup setup, read_whole<wire::TcpSlowSetup>(record.payload));
+    return set_up(setup, now);
+  }
+  if (!stack_) return fail(Error::protocol, "a record of kind {} before any setup", static_cast<unsigned>(record.kind));
+  switch (record.kind) {
+    case TcpSlowKind::frame: {
+      OFP_ASSIGN(const ReceivedFrame frame, read_frame(record.payload));
+      stack_->receive(frame, now);
+      return {};
+    }
+    case TcpSlowKind::listen: case TcpSlowKind::stop_listening: {
+      OFP_ASSIGN(const wire::TcpSlowListen what, read_whole<wire::TcpSlowListen>(record.payload));
+      if (what.port == 0 || what.port > 65'535) return fail(Error::protocol, "port {} is to be listened on", what.port);
+      const auto port = static_cast<std::uint16_t>(what.port);
+      stack_->stop_listening(port);
+      return record.kind == TcpSlowKind::listen ? stack_->listen(port, 0, what.receive_bytes) : Status{};
+    }
+    case TcpSlowKind::time_wait: {
+      OFP_ASSIGN(const wire::TcpHandedFlow handed, read_whole<wire::TcpHandedFlow>(record.payload));
+      return stack_->take_time_wait(handed, now);
+    }
+    case TcpSlowKind::resolve: {
+      OFP_ASSIGN(const wire::TcpSlowNeighbour what, read_whole<wire::TcpSlowNeighbour>(record.payload));
+      stack_->resolve({what.address}, now);
+      return {};
+    }
+    case TcpSlowKind::look: return {};
+    case TcpSlowKind::connect: case TcpSlowKind::abandon: case TcpSlowKind::confirmed: case TcpSlowKind::declined: break;
+    default: return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
+  }
+  OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
+  if (record.kind == TcpSlowKind::connect) stack_->begin_connect(flow_key(key), key.attempt, key.value, now);
+  else if (record.kind == TcpSlowKind::abandon) stack_->abandon(flow_key(key), key.attempt, now);
+  else stack_->adopted(flow_key(key), key.attempt, record.kind == TcpSlowKind::declined, now);
+  return {};
+}
+
+void HostSlowPath::adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* frame) {
+  if (frame == nullptr) return area_.post(TcpSlowKind::adopt, flow);
+  const wire::TcpSlowFrame head{frame->checksum_verified ? 1u : 0u};
+  const Bytes parts[] = {{reinterpret_cast<const std::byte*>(&flow), sizeof flow}, {reinterpret_cast<const std::byte*>(&head), sizeof head}, frame->bytes};
+  area_.post_parts(TcpSlowKind::adopt, parts);
+}
+
+void HostSlowPath::failed(const FlowKey& key, std::uint32_t attempt, FlowError error) {
+  // One that ended without an error was only ever begun here to be handed over.
+  const FlowError why = error == FlowError::none ? FlowError::reset : error;
+  area_.post(TcpSlowKind::failed, slow_key(key, attempt, static_cast<std::uint64_t>(why)));
+}
+
+void HostSlowPath::returned(const ReceivedFrame& frame) {
+  area_.post(TcpSlowKind::returned, wire::TcpSlowFrame{frame.checksum_verified ? 1u : 0u}, frame.bytes);
+}
+
+void HostSlowPath::neighbour(Ipv4Address address, const MacAddress& mac) {
+  wire::TcpSlowNeighbour told{address.value, {}, 0};
+  std::memcpy(told.mac, mac.data(), sizeof told.mac);
+  area_.post(TcpSlowKind::neighbour, told);
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,119 @@
+#include "tcp/stack/neighbours.h"
+
+#include <algorithm>
+
+namespace offpath::tcp {
+
+const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, TimeNs now) {
+  auto found = entries_.find(address.value);
+  if (found == entries_.end()) {
+    if (!make_room(now, true)) return nullptr;
+    found = entries_.try_emplace(address.value).first;
+  }
+  Entry& entry = found->second;
+  entry.used = true;
+  if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(address, entry, now);
+  if (entry.known) return &entry.mac;
+  if (flow != no_flow && waiting_ < limits_.waiting_max) {
+    entry.waiting.push_back(flow);
+    ++waiting_;
+  }
+  return nullptr;
+}
+
+const MacAddress* Neighbours::known(Ipv4Address address) const noexcept {
+  const auto found = entries_.find(address.value);
+  return found != entries_.end() && found->second.known ? &found->second.mac : nullptr;
+}
+
+void Neighbours::ask(Ipv4Address address, Entry& entry, TimeNs now) {
+  ++entry.asked;
+  entry.ask_at = now + limits_.retry_ns;
+  next_due_ = std::min(next_due_, entry.ask_at);
+  // One that was known is asked itself (RFC 1122, 2.3.2.1).
+  if (messages_.size() < messages_max)
+    messages_.push_back({{false, mac_, self_, {}, address}, entry.known ? entry.mac : broadcast_mac});
+}
+
+bool Neighbours::is_believed(const ArpMessage& message) const noexcept {
+  return message.sender.is_unicast() && message.sender != self_ && is_station(message.sender_mac);
+}
+
+void Neighbours::overhear(const ArpMessage& message, TimeNs now) {
+  if (!is_believed(message)) return;
+  // Whoever asks for us will be answered, and most likely spoken to.
+  learn(message.sender, message.sender_mac, message.target == self_ && !message.reply, now);
+}
+
+void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
+  overhear(message, now);
+  if (!is_believed(message)) return;
+  if (message.target == self_ && !message.reply && messages_.size() < messages_max)
+    messages_.push_back({{true, mac_, self_, message.sender_mac, message.sender}, message.sender_mac});
+}
+
+void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
+  auto found = entries_.find(address.value);
+  if (found == entries_.end()) {
+    if (!wanted || !make_room(now, false)) return;
+    found = entries_.try_emplace(address.value).first;
+  }
+  Entry& entry = found->second;
+  entry.mac = mac;
+  entry.known = true;
+  entry.fresh_until = now + limits_.fresh_ns;
+  entry.ask_at = never;
+  entry.asked = 0;
+  wake(address, entry, true);
+}
+
+// Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
+bool Neighbours::make_room(TimeNs now, bool for_use) {
+  if (entries_.size() < limits_.neighbours_max) return true;
+  const auto evict = [&](const auto& may) {
+    const auto found = std::ranges::find_if(entries_, [&](const auto& each) { return each.second.known && each.second.ask_at == never && may(each.second); });
+    if (found == entries_.end()) return false;
+    entries_.erase(found);
+    return true;
+  };
+  // Or any that was not used since it grew old: using it would have asked for it again.
+  return (for_use && evict([](const Entry& entry) { return !entry.used; })) || evict([&](const Entry& entry) { return now >= entry.fresh_until; });
+}
+
+void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {
+  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, address, found});
+  waiting_ -= entry.waiting.size();
+  entry.waiting.clear();
+}
+
+void Neighbours::on_time(TimeNs now) {
+  if (now < next_due_) return;
+  next_due_ = never;
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    Entry& entry = at->second;
+    if (entry.ask_at <= now && entry.asked >= limits_.tries) {
+      wake({at->first}, entry, false);
+      at = entries_.erase(at);
+      continue;
+    }
+    if (entry.ask_at <= now) ask({at->first}, entry, now);
+    next_due_ = std::min(next_due_, entry.ask_at);
+    ++at;
+  }
+}
+
+std::optional<Neighbours::Send> Neighbours::next_message() {
+  if (messages_.empty()) return std::nullopt;
+  const Send send = messages_.front();
+  messages_.pop_front();
+  return send;
+}
+
+std::optional<Neighbours::Woken> Neighbours::next_woken() {
+  if (woken_.empty()) return std::nullopt;
+  const Woken woken = woken_.front();
+  woken_.pop_front();
+  return woken;
+}
+
+}  // namespace offpath::tcp

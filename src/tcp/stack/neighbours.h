@@ -1,0 +1,80 @@
+// The hardware addresses of neighbours (RFC 826): asked for when they are needed, asked for again before they are forgotten.
+// A state machine; reads no clock, sends nothing: what is to be sent is taken from it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "tcp/segment/arp.h"
+
+namespace offpath::tcp {
+
+struct NeighbourLimits {
+  std::size_t neighbours_max = 512;
+  std::size_t waiting_max = 1024;  // flows that wait for one of them; others ask again when their timer says so
+  TimeNs fresh_ns = 60 * second_ns;
+  TimeNs retry_ns = second_ns;
+  std::uint32_t tries = 3;
+};
+
+class Neighbours {
+ public:
+  Neighbours(Ipv4Address self, const MacAddress& mac, const NeighbourLimits& limits) : self_(self), mac_(mac), limits_(limits) {}
+
+  // Null: it is not known yet, and is being asked for. `flow` will be in woken() when it is known, or not found.
+  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, TimeNs now);
+
+  void on_message(const ArpMessage& message, TimeNs now);
+  void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
+  // Heard from somebody else who asks, of a station; `wanted`: although nobody has asked for it here.
+  void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now);
+  [[nodiscard]] const MacAddress* known(Ipv4Address address) const noexcept;  // null: it is not; nobody is asked
+  void on_time(TimeNs now);
+  [[nodiscard]] TimeNs next_due() const noexcept { return next_due_; }
+
+  struct Send {
+    ArpMessage message;
+    MacAddress to;
+  };
+  [[nodiscard]] std::optional<Send> next_message();
+  struct Woken {
+    std::uint32_t flow;  // whose number may be another's by now, which waits for another neighbour
+    Ipv4Address address;
+    bool found;
+  };
+  [[nodiscard]] std::optional<Woken> next_woken();
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+
+  static constexpr std::uint32_t no_flow = ~0u;
+
+ private:
+  struct Entry {
+    MacAddress mac{};
+    bool known = false;
+    bool used = false;  // somebody here wanted it; otherwise it has only asked for us
+    TimeNs fresh_until = 0;
+    TimeNs ask_at = never;  // the next request, or the end
+    std::uint32_t asked = 0;
+    std::vector<std::uint32_t> waiting{};
+  };
+  [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
+  void ask(Ipv4Address address, Entry& entry, TimeNs now);
+  [[nodiscard]] bool make_room(TimeNs now, bool for_use);
+  void wake(Ipv4Address address, Entry& entry, bool found);
+
+  static constexpr std::size_t messages_max = 256;
+  Ipv4Address self_;
+  MacAddress mac_;
+  NeighbourLimits limits_;
+  std::unordered_map<std::uint32_t, Entry> entries_;
+  std::size_t waiting_ = 0;
+  std::deque<Send> messages_;
+  std::deque<Woken> woken_;
+  TimeNs next_due_ = never;
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,75 @@
+// What the receiver lacks of the bytes in flight: holes between what it acknowledged and the highest byte it reported by SACK
+// (RFC 2018, RFC 6675). There is one only while there is something to repair.
+//
+//   una          hole     hole          highest                 next
+//    |            |--|     |------|        |                      |
+//    +------------+--+-----+------+--------+----------------------+
+//      (a hole, or nothing)   selected       in flight, not judged
+//
+// A hole is whole in one state: waiting (may be late only), lost (to be sent again), resent. A part that is sent again becomes
+// a hole of its own. Without SACK nothing is ever selected, and the same holes say what is to be sent again.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "tcp/segment/sequence.h"
+
+namespace offpath::tcp {
+
+class Scoreboard {
+ public:
+  static constexpr std::size_t holes_max = 128;
+
+  explicit Scoreboard(Sequence una) : highest_(una) {}
+
+  // All before `una` has arrived.
+  void acknowledge(Sequence una);
+
+  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. Blocks are left
+  // out too while there are too many holes: they will be sent again for nothing.
+  std::uint32_t select(SequenceRange block, Sequence una, Sequence next);
+
+  // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown away what
+  // it had reported, as it may, and everything is.
+  void lose_all(Sequence una, Sequence next);
+  // The segment at `una` is lost (RFC 6582, where there is no SACK).
+  void lose_front(Sequence una, std::uint32_t bytes, Sequence next);
+  // Declares holes lost: three segments' worth behind them has arrived (RFC 6675, IsLost); of those sent again, as much that was sent
+  // after them, or anything, where a round trip and a quarter have passed (RFC 8985, 6.2). `round_trip`: 0 if it is not known.
+  void judge(std::uint32_t mss, TimeNs now, TimeNs round_trip);
+
+  // All that is missing before the highest byte selected is lost: that byte left long after it (RFC 8985, 7.4).
+  void lose_waiting() noexcept;
+
+  // The first range to be sent again.
+  [[nodiscard]] std::optional<SequenceRange> lost() const noexcept;
+  // The first bytes of it were sent, `next` being the first byte never sent.
+  void resent(SequenceRange part, Sequence next, TimeNs now);
+
+  // Bytes that are on their way (RFC 6675, pipe).
+  [[nodiscard]] std::uint32_t in_flight(Sequence next) const noexcept;
+  [[nodiscard]] Sequence highest() const noexcept { return highest_; }  // byte selected, or what was acknowledged
+  [[nodiscard]] bool empty() const noexcept { return holes_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return holes_.size(); }
+
+ private:
+  enum class State : std::uint8_t { waiting, lost, resent };
+  struct Hole {
+    Sequence begin, end;
+    State state;
+    std::uint32_t order;  // of resent ones: how many were sent again before
+    Sequence next;        // of resent ones: the first byte never sent, then
+    TimeNs at;            // of resent ones: when
+  };
+  void delivered(const Hole& hole) noexcept;
+  void make_room();
+
+  std::vector<Hole> holes_;   // in their order
+  Sequence highest_;          // what is behind it is not judged
+  std::uint32_t order_ = 0;   // ranges sent again so far
+  std::uint32_t newest_ = 0;  // the newest of these of which something arrived, counted from 1
+};
+
+}  // namespace offpath::tcp

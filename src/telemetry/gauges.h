@@ -1,0 +1,83 @@
+// Values that programs show, read out of their memory one-sided: the program spends a store for each new value, and nothing for
+// being read. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h first.
+//
+//   open --> each interval: lap --> all --> lap again --> a sample; or once more, if the program was writing meanwhile
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "channel/effects.h"
+#include "channel/ring.h"
+#include "telemetry/sample.h"
+#include "wire/areas/gauges_layout.h"
+#include "wire/region.h"
+
+namespace offpath::exchange {
+
+struct GaugeCounters {
+  std::uint64_t samples = 0, torn = 0, failures = 0;  // torn: looks that met the program writing
+  std::uint64_t read_ns = 0;                          // from the first look to the values, summed over samples
+};
+
+class Gauges {
+ public:
+  static constexpr std::size_t of_channel_max = 16;
+  static constexpr unsigned looks_max = 8;  // for one sample
+
+  // One set of values.
+  struct Set {
+    std::uint64_t channel = 0, number = 0;
+    std::string program;
+    Schema schema{};
+    Sample newest{};
+    TimeNs newest_at = never;  // when they were read here
+    std::uint64_t writer_cpu_ns = 0;
+    GaugeCounters counters{};
+  };
+
+  // 0: as fast as reads follow one another, for measurements.
+  explicit Gauges(TimeNs interval_ns) : interval_ns_(interval_ns) {}
+
+  // gauges_open and gauges_close; the answer is the number of the gauges.
+  void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects);
+  // `real_ns` is this agent's CLOCK_REALTIME.
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects);
+  void on_channel_closed(std::uint64_t channel);
+  void on_time(TimeNs now, channel::Effects& effects);
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return due_; }
+
+  [[nodiscard]] std::vector<const Set*> sets() const;
+
+ private:
+  enum class Step { waiting, first_lap, values, second_lap };
+  struct Reading {
+    Set set;
+    wire::BufferRef memory{};
+    Step step = Step::waiting;
+    unsigned looks = 0;
+    TimeNs next_at = 0, began_at = 0;
+    std::uint64_t first_lap = 0, second_lap = 0;
+    std::vector<std::byte> bytes{};
+    Values spare{};
+    bool closing = false;  // when the read under way is over
+  };
+
+  [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now);
+  [[nodiscard]] Result<std::uint64_t> close(std::uint64_t channel, const channel::Entry& request);
+  void begin(Reading& reading, TimeNs now, channel::Effects& effects);
+  static void look(const Reading& reading, channel::Effects& effects);
+  void end(Reading& reading, TimeNs now);
+  [[nodiscard]] static bool take(Reading& reading, TimeNs now, std::int64_t real_ns);
+
+  TimeNs interval_ns_;
+  std::map<std::uint64_t, Reading> readings_;  // by number
+  std::uint64_t next_number_ = 1;
+  TimeNs due_ = never;  // not later than any of them is
+};
+
+}  // namespace offpath::exchange

@@ -1,0 +1,38 @@
+// Which numbers of a line are values.
+//
+//   {}      a number that is taken
+//   *       any characters that are not blank, also none
+//   blank   one or more blanks or tabs; at the beginning of a pattern, also none
+//   \c      c itself; any other character likewise
+//
+// "MemFree: {}" takes the number of such a line; "* eth0: {} {} *" the first two. What follows the match does not matter.
+#pragma once
+
+#include <stdbool.h>
+
+#include "telemetry/host_sampler/number.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { OFS_CAPTURES_MAX = 32 };  // of one pattern
+
+// How a captured number is read, and what became of it.
+struct ofs_capture {
+  enum ofs_type type;
+  uint64_t factor;
+  double scale;
+};
+
+// Numbers a pattern takes; -1 if it is none: a brace that is not closed, a name between braces, too many.
+int ofs_pattern_captures(const char* pattern);
+
+// True if the line matches but for its numbers: a capture that is none has present[i] = false.
+bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present);
+// The same anywhere in the line.
+bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,225 @@
+// The usual sources by name, so that nobody writes patterns for them. A set is rows of (path, pattern, what its numbers are);
+// where `each` has a *, there is one row for each match, which %1 and %2 stand for.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "telemetry/host_sampler/sources.h"
+
+#define COUNT(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
+
+// /proc/stat counts hundredths of a second on every Linux (USER_HZ).
+#define CPU_FIELD(mode, where) \
+  {"cpu_seconds{" where "mode=\"" mode "\"}", "seconds", "Processor time by what it went into.", OFS_F64, OFS_COUNTER, 1, 0.01}
+#define CPU_FIELDS(where) \
+  {CPU_FIELD("user", where), CPU_FIELD("nice", where), CPU_FIELD("system", where), CPU_FIELD("idle", where), CPU_FIELD("iowait", where), \
+   CPU_FIELD("irq", where), CPU_FIELD("softirq", where), CPU_FIELD("steal", where)}
+static const struct ofs_set_field cpu_fields[] = CPU_FIELDS("");
+static const struct ofs_set_field each_cpu_fields[] = CPU_FIELDS("cpu=\"%1\",");
+static const struct ofs_set_field switch_fields[] = {{"context_switches", "", "Context switches of all processors.", OFS_U64, OFS_COUNTER, 1, 0}};
+static const struct ofs_set_field fork_fields[] = {{"forks", "", "Processes and threads started.", OFS_U64, OFS_COUNTER, 1, 0}};
+static const struct ofs_set_field running_fields[] = {{"tasks_running", "", "Tasks that run or could.", OFS_U64, OFS_GAUGE, 1, 0}};
+static const struct ofs_set_field blocked_fields[] = {{"tasks_blocked", "", "Tasks that wait for a device.", OFS_U64, OFS_GAUGE, 1, 0}};
+
+#define MEMORY_FIELD(id, name, text) \
+  static const struct ofs_set_field id[] = {{name, "bytes", text, OFS_U64, OFS_GAUGE, 1024, 0}}
+MEMORY_FIELD(memory_total, "memory_total_bytes", "Memory that the kernel manages.");
+MEMORY_FIELD(memory_free, "memory_free_bytes", "Memory that nothing uses.");
+MEMORY_FIELD(memory_available, "memory_available_bytes", "Memory that programs could take without swapping, as the kernel estimates.");
+MEMORY_FIELD(memory_buffers, "memory_buffers_bytes", "Memory of buffers for block devices.");
+MEMORY_FIELD(memory_cached, "memory_cached_bytes", "Memory of the page cache.");
+MEMORY_FIELD(memory_dirty, "memory_dirty_bytes", "Memory that waits to be written to disk.");
+MEMORY_FIELD(swap_total, "swap_total_bytes", "Swap there is.");
+MEMORY_FIELD(swap_free, "swap_free_bytes", "Swap that nothing uses.");
+
+static const struct ofs_set_field load_fields[] = {
+    {"load1", "", "Tasks that run or wait for a device, mean of 1 minute.", OFS_F64, OFS_GAUGE, 1, 0},
+    {"load5", "", "Tasks that run or wait for a device, mean of 5 minutes.", OFS_F64, OFS_GAUGE, 1, 0},
+    {"load15", "", "Tasks that run or wait for a device, mean of 15 minutes.", OFS_F64, OFS_GAUGE, 1, 0}};
+
+// port_rcv_data and port_xmit_data count words of four bytes (InfiniBand specification, PortCounters).
+#define PORT_FIELD(id, name, unit, text, factor) \
+  static const struct ofs_set_field id[] = {{name "{device=\"%1\",port=\"%2\"}", unit, text, OFS_U64, OFS_COUNTER, factor, 0}}
+PORT_FIELD(port_received, "infiniband_received_bytes", "bytes", "Data received at an InfiniBand port.", 4);
+PORT_FIELD(port_sent, "infiniband_sent_bytes", "bytes", "Data sent at an InfiniBand port.", 4);
+PORT_FIELD(port_received_packets, "infiniband_received_packets", "", "Packets received at an InfiniBand port.", 1);
+PORT_FIELD(port_sent_packets, "infiniband_sent_packets", "", "Packets sent at an InfiniBand port.", 1);
+
+#define NETWORK_FIELD(name, unit, text) {name "{device=\"%1\"}", unit, text, OFS_U64, OFS_COUNTER, 1, 0}
+static const struct ofs_set_field network_fields[] = {
+    NETWORK_FIELD("network_received_bytes", "bytes", "Bytes received at a network interface."),
+    NETWORK_FIELD("network_received_packets", "", "Packets received at a network interface."),
+    NETWORK_FIELD("network_received_errors", "", "Packets received damaged at a network interface."),
+    NETWORK_FIELD("network_received_drops", "", "Packets received and dropped at a network interface."),
+    NETWORK_FIELD("network_sent_bytes", "bytes", "Bytes sent at a network interface."),
+    NETWORK_FIELD("network_sent_packets", "", "Packets sent at a network interface."),
+    NETWORK_FIELD("network_sent_errors", "", "Packets not sent for errors at a network interface."),
+    NETWORK_FIELD("network_sent_drops", "", "Packets dropped before they were sent at a network interface.")};
+
+#define PORT_COUNTERS "/sys/class/infiniband/%1/ports/%2/counters/"
+#define EACH_PORT "/sys/class/infiniband/*/ports/*"
+static const struct row {
+  const char *set, *each, *path, *pattern;
+  const struct ofs_set_field* fields;
+  uint32_t count;
+} rows[] = {
+    {"cpu", NULL, "/proc/stat", "cpu {} {} {} {} {} {} {} {}", cpu_fields, COUNT(cpu_fields)},
+    {"cpus", "/sys/devices/system/cpu/cpu*/topology", "/proc/stat", "cpu%1 {} {} {} {} {} {} {} {}", each_cpu_fields, COUNT(each_cpu_fields)},
+    {"cpu", NULL, "/proc/stat", "ctxt {}", switch_fields, 1},
+    {"cpu", NULL, "/proc/stat", "processes {}", fork_fields, 1},
+    {"cpu", NULL, "/proc/stat", "procs_running {}", running_fields, 1},
+    {"cpu", NULL, "/proc/stat", "procs_blocked {}", blocked_fields, 1},
+    {"memory", NULL, "/proc/meminfo", "MemTotal: {}", memory_total, 1},
+    {"memory", NULL, "/proc/meminfo", "MemFree: {}", memory_free, 1},
+    {"memory", NULL, "/proc/meminfo", "MemAvailable: {}", memory_available, 1},
+    {"memory", NULL, "/proc/meminfo", "Buffers: {}", memory_buffers, 1},
+    {"memory", NULL, "/proc/meminfo", "Cached: {}", memory_cached, 1},
+    {"memory", NULL, "/proc/meminfo", "SwapTotal: {}", swap_total, 1},
+    {"memory", NULL, "/proc/meminfo", "SwapFree: {}", swap_free, 1},
+    {"memory", NULL, "/proc/meminfo", "Dirty: {}", memory_dirty, 1},
+    {"load", NULL, "/proc/loadavg", "{} {} {}", load_fields, COUNT(load_fields)},
+    {"infiniband", EACH_PORT, PORT_COUNTERS "port_rcv_data", "{}", port_received, 1},
+    {"infiniband", EACH_PORT, PORT_COUNTERS "port_xmit_data", "{}", port_sent, 1},
+    {"infiniband", EACH_PORT, PORT_COUNTERS "port_rcv_packets", "{}", port_received_packets, 1},
+    {"infiniband", EACH_PORT, PORT_COUNTERS "port_xmit_packets", "{}", port_sent_packets, 1},
+    {"network", "/sys/class/net/*", "/proc/net/dev", " %1: {} {} {} {} * * * * {} {} {} {}", network_fields, COUNT(network_fields)},
+};
+
+static bool add_row(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context) {
+  (void)path;
+  const struct row* row = (const struct row*)context;
+  return ofs_add_file(sources, row->path, row->pattern, row->fields, row->count, parts);
+}
+
+bool ofs_add_set(struct ofs_sources* sources, const char* set) {
+  static const char* const none[2] = {NULL, NULL};
+  bool known = false;
+  for (uint32_t i = 0; i < COUNT(rows); ++i) {
+    if (strcmp(rows[i].set, set) != 0) continue;
+    known = true;
+    // A host without InfiniBand has no such fields, and is none the worse for it.
+    const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i]) : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
+    if (!added) return false;
+  }
+  return known || ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network; there is none with the name", set);
+}
+
+// ---- paths with *
+
+enum { PATH_BYTES = 1024, MATCHES_MAX = 512, DEPTH_MAX = 16 };
+
+// The part of `name` that * stands for in the piece [piece, piece_end), which has one * at most; null: no match.
+static const char* part_of(const char* piece, const char* piece_end, const char* name, size_t* length) {
+  const char* star = (const char*)memchr(piece, '*', (size_t)(piece_end - piece));
+  const size_t front = (size_t)(star - piece), back = (size_t)(piece_end - star - 1), whole = strlen(name);
+  if (whole < front + back || memcmp(name, piece, front) != 0 || memcmp(name + whole - back, star + 1, back) != 0) return NULL;
+  *length = whole - front - back;
+  return name + front;
+}
+
+// cpu2 before cpu10.
+static int compare(const char* a, const char* b) {
+  const size_t left = strlen(a), right = strlen(b);
+  size_t same = 0;
+  while (same < left && a[same] == b[same]) ++same;
+  const bool numbers = same < left && same < right && a[same] >= '0' && a[same] <= '9' && b[same] >= '0' && b[same] <= '9';
+  if (numbers && left != right) return left < right ? -1 : 1;
+  return strcmp(a, b);
+}
+
+struct walk {
+  struct ofs_sources* sources;
+  ofs_found found;
+  const void* context;
+  char path[2 * PATH_BYTES];  // from the root of this machine
+  size_t root;
+  const char* parts[2];
+  int part_count;
+};
+
+static bool walk_on(struct walk* walk, size_t length, const char* rest, int depth);
+
+static bool walk_matches(struct walk* walk, size_t length, const char* piece, const char* piece_end, int depth) {
+  walk->path[length] = '\0';
+  const int directory = open(walk->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return true;  // no directory, no match
+  // Read whole before going down, for names have to be in order, and the buffer is on the stack.
+  char* names[MATCHES_MAX];
+  uint32_t count = 0;
+  char entries[4096];
+  bool fits = true;
+  for (long bytes; fits && (bytes = syscall(SYS_getdents64, directory, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < bytes;) {
+      unsigned short record;
+      memcpy(&record, entries + at + 16, sizeof record);  // linux_dirent64: ino 8, off 8, reclen 2, type 1, name
+      const char* name = entries + at + 19;
+      size_t ignored;
+      at += record;
+      if (name[0] == '.' || part_of(piece, piece_end, name, &ignored) == NULL) continue;
+      fits = count < MATCHES_MAX && (names[count] = ofs_take(walk->sources, strlen(name) + 1)) != NULL;
+      if (!fits) break;
+      strcpy(names[count], name);
+      uint32_t to = count++;
+      for (; to > 0 && compare(names[to], names[to - 1]) < 0; --to) {
+        char* swapped = names[to];
+        names[to] = names[to - 1];
+        names[to - 1] = swapped;
+      }
+    }
+  }
+  close(directory);
+  if (count == 0) walk->sources->empty_directory = true;
+  if (!fits) return ofs_wrong(walk->sources, "too many files match, at", walk->path);
+  for (uint32_t i = 0; i < count; ++i) {
+    const size_t name_length = strlen(names[i]);
+    size_t part_length;
+    const char* part = part_of(piece, piece_end, names[i], &part_length);
+    char* copy = ofs_take(walk->sources, part_length + 1);
+    if (copy == NULL || length + name_length + 2 > sizeof walk->path) return ofs_wrong(walk->sources, "this path is too long:", names[i]);
+    memcpy(copy, part, part_length);
+    const int part_count = walk->part_count;
+    if (part_count < 2) walk->parts[walk->part_count++] = copy;
+    memcpy(walk->path + length, names[i], name_length);
+    const bool went = walk_on(walk, length + name_length, piece_end, depth + 1);
+    walk->part_count = part_count;
+    if (!went) return false;
+  }
+  return true;
+}
+
+// `rest` begins with a slash, or is empty: then path[0 .. length) is whole.
+static bool walk_on(struct walk* walk, size_t length, const char* rest, int depth) {
+  while (*rest == '/') {
+    const char* piece = rest + 1;
+    const char* piece_end = strchrnul(piece, '/');
+    if (length + (size_t)(piece_end - rest) + 1 > sizeof walk->path || depth > DEPTH_MAX) return ofs_wrong(walk->sources, "this path is too long:", rest);
+    walk->path[length++] = '/';
+    if (memchr(piece, '*', (size_t)(piece_end - piece)) != NULL) return walk_matches(walk, length, piece, piece_end, depth);
+    memcpy(walk->path + length, piece, (size_t)(piece_end - piece));
+    length += (size_t)(piece_end - piece);
+    rest = piece_end;
+  }
+  walk->path[length] = '\0';
+  if (access(walk->path, F_OK) != 0) return true;
+  char* path = ofs_take(walk->sources, length + 1 - walk->root);
+  if (path == NULL) return false;
+  strcpy(path, walk->path + walk->root);
+  for (int i = walk->part_count; i < 2; ++i) walk->parts[i] = NULL;
+  return walk->found(walk->sources, path, walk->parts, walk->context);
+}
+
+bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context) {
+  struct walk walk;
+  memset(&walk, 0, sizeof walk);
+  walk.sources = sources;
+  walk.found = found;
+  walk.context = context;
+  sources->empty_directory = false;
+  walk.root = strlen(sources->root);
+  if (walk.root >= PATH_BYTES) return ofs_wrong(sources, "this path is too long:", sources->root);
+  memcpy(walk.path, sources->root, walk.root);
+  return walk_on(&walk, walk.root, glob, 0);
+}

@@ -1,0 +1,121 @@
+// Where the numbers of a host come from, and reading them. All memory is given at the start; descriptors are kept, and a read is
+// a pread. Files, logs and commands are read by patterns (pattern.h); ready sets know the usual ones (source_sets.c).
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "telemetry/host_sampler/command.h"
+#include "telemetry/host_sampler/number.h"
+#include "telemetry/host_sampler/pattern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  OFS_FIELDS_MAX = 4096,   // as exchange::fields_max
+  OFS_SOURCES_MAX = 1024,
+  OFS_PATTERNS_MAX = 4096,
+  OFS_COMMANDS_MAX = 64,
+  OFS_ARGUMENTS_MAX = 15,
+  OFS_LOG_BYTES = 65536,    // of a log that are looked at for one sample; what is more waits for the next
+  OFS_FILE_BYTES = 1 << 20  // of a file
+};
+
+// One [[source]], as it is configured. Texts are the caller's and have to stay; null or 0: not set.
+struct ofs_source_options {
+  const char* set;   // a ready set: cpu, cpus, memory, load, infiniband, network
+  const char* file;  // with * in parts of its path: each file that matches
+  const char* log;
+  const char* command[OFS_ARGUMENTS_MAX + 1];
+  const char* pattern;
+  const char* fields[OFS_CAPTURES_MAX];  // names of the pattern's numbers, in their order
+  const char* label;       // of each file's matched part; "of" if not set
+  const char* type;        // u64 (default), i64, f64
+  const char* kind;        // gauge (default), counter
+  const char *unit, *description;
+  double scale;              // numbers are multiplied by it; of u64 and i64 a whole number
+  int64_t interval_ns;       // of a command; 0: 10 s
+  int64_t time_limit_ns;     // of a command; 0: 5 s
+};
+
+struct ofs_field {
+  const char *name, *unit, *description;
+  uint8_t kind;
+};
+
+struct ofs_pattern {
+  const char* text;
+  uint32_t first;  // of its fields
+  uint16_t captures;
+  bool counts;  // of a log: its field is the number of matches
+};
+
+struct ofs_source {
+  enum { OFS_FILE, OFS_LOG, OFS_COMMAND } way;
+  const char* path;  // of a command: what it is called
+  int fd;
+  int error;        // errno of the last attempt; 0: it went well
+  int64_t look_ns;  // when opening is tried again, or a log's name is looked at again
+  uint64_t offset, device, inode;  // of a log
+  struct ofs_command* command;
+  int64_t fresh_until_ns;  // of a command's values
+  uint32_t first_pattern, pattern_count;
+};
+
+struct ofs_sources {
+  const char* root;  // in front of every path; "" if none
+  struct ofs_source* sources;
+  struct ofs_pattern* patterns;
+  struct ofs_field* fields;
+  struct ofs_capture* captures;  // one for each field
+  uint64_t* bits;                // the values as read last
+  bool* present;
+  struct ofs_command** commands;
+  uint32_t source_count, pattern_count, field_count, command_count;
+  uint64_t reads, failures;  // of files; fields that were no numbers are missing, and no failure
+  char* buffer;              // OFS_FILE_BYTES
+  char *memory, *memory_end;
+  bool empty_directory;  // of ofs_each_match: a * met a directory in which nothing is called so
+  char why[256];  // what was wrong at the last failing call
+};
+
+// `memory` is zero and stays until the end; 512 bytes for each field are plenty, and OFS_MEMORY_MIN in any case. False: too small.
+enum { OFS_MEMORY_MIN = 6 << 20 };
+bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, const char* root);
+// False if it can be told now that it is wrong: an unknown set, a pattern that is none; `why` says what. A file that is not there
+// is not wrong: its values are missing until it is.
+bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options);
+// Fills bits and present of all fields.
+void ofs_sources_read(struct ofs_sources* sources, int64_t now_ns);
+// Starts and ends commands; also done by each read.
+void ofs_sources_step(struct ofs_sources* sources, int64_t now_ns);
+int64_t ofs_sources_deadline(const struct ofs_sources* sources);
+void ofs_sources_close(struct ofs_sources* sources);
+
+// The schema as exchange::encode writes it; its length, or 0 if `room` is too small.
+size_t ofs_sources_schema(const struct ofs_sources* sources, const char* name, uint8_t* to, size_t room);
+uint64_t ofs_schema_id(const uint8_t* schema, size_t length);
+
+// ---- for source_sets.c
+char* ofs_take(struct ofs_sources* sources, size_t bytes);  // null: there is no more
+bool ofs_wrong(struct ofs_sources* sources, const char* what, const char* which);
+struct ofs_set_field {
+  const char *name, *unit, *description;
+  uint8_t type, kind;
+  uint64_t factor;
+  double scale;
+};
+// `parts`: what stands for %1 and %2 in path, pattern and names.
+bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern, const struct ofs_set_field* fields, uint32_t count,
+                  const char* const parts[2]);
+bool ofs_add_set(struct ofs_sources* sources, const char* set);
+// Calls `found` with what * stood for (the first two of a path), in the order of names, for each path that matches.
+typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context);
+bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,54 @@
+#include "testing/tcp/impaired_path.h"
+
+#include "tcp/segment/ethernet.h"
+#include "tcp/segment/ipv4.h"
+
+namespace offpath::tcp {
+
+void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
+  if (chance(impairments_.loss)) {
+    ++dropped_;
+    return;
+  }
+  if (chance(impairments_.duplicate)) enqueue(frame, now);
+  if (chance(impairments_.corrupt) && frame.size() > ethernet_header_bytes) {
+    // What has no checksum of its own, such as ARP, the link's finds and throws away.
+    if (read_ethernet_header(frame.data()).type != ethertype_ipv4) {
+      ++dropped_;
+      return;
+    }
+    // One bit, which every checksum finds.
+    const std::size_t at = ethernet_header_bytes + random_() % (frame.size() - ethernet_header_bytes);
+    frame[at] ^= static_cast<std::byte>(1u << random_() % 8);
+  }
+  enqueue(std::move(frame), now);
+}
+
+void ImpairedPath::enqueue(std::vector<std::byte> frame, TimeNs now) {
+  TimeNs due = now;
+  if (impairments_.bytes_per_second != 0) {
+    const double bytes_per_ns = static_cast<double>(impairments_.bytes_per_second) / second_ns;
+    const TimeNs begin = std::max(now, free_at_);
+    if (static_cast<double>(begin - now) * bytes_per_ns > static_cast<double>(impairments_.queue_bytes)) {
+      ++dropped_;
+      return;
+    }
+    if (impairments_.mark_bytes != 0 && static_cast<double>(begin - now) * bytes_per_ns > static_cast<double>(impairments_.mark_bytes))
+      marked_ += mark_congestion(frame) ? 1 : 0;
+    free_at_ = begin + static_cast<TimeNs>(static_cast<double>(frame.size()) / bytes_per_ns);
+    due = free_at_;
+  }
+  due += impairments_.delay_ns;
+  if (chance(impairments_.reorder)) due += 1 + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(impairments_.reorder_ns));
+  waiting_.push({due, order_++, std::move(frame)});
+}
+
+bool ImpairedPath::pop(std::vector<std::byte>& frame, TimeNs now) {
+  if (waiting_.empty() || waiting_.top().due > now) return false;
+  // The queue gives a const reference only, and the frame goes with it.
+  frame = std::move(const_cast<Frame&>(waiting_.top()).bytes);
+  waiting_.pop();
+  return true;
+}
+
+}  // namespace offpath::tcp

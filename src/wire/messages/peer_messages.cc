@@ -1,0 +1,133 @@
+#include "wire/messages/peer_messages.h"
+
+#include "wire/limits.h"
+#include "wire/messages/message_fields.h"
+
+namespace offpath::wire {
+namespace {
+
+void fields(auto& way, Is<PeerPut> auto& m) {
+  way.begins("put of a member");
+  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.offer);
+  object_at(way, m.object);
+  keys(way, m);
+  way(m.counter);
+  way.bytes(m.over);
+}
+
+void fields(auto& way, Is<PeerGet> auto& m) {
+  way.begins("get of a member");
+  way(m.user, m.wait_ns, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+  keys(way, m);
+}
+
+void fields(auto& way, Is<PeerCompute> auto& m) {
+  way.begins("computation of a member");
+  way(m.user, m.wait_ns, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+  keys(way, m);
+  function(way, m);
+}
+Status check(const PeerCompute& m) { return check_arguments(m.arguments); }
+
+void fields(auto& way, Is<PeerQuery> auto& m) {
+  way.begins("query of a member");
+  way(m.user, m.wait_ns, m.number, m.view);
+  object_at(way, m.query);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerQueryNext> auto& m) {
+  way.begins("request of a member for an answer's frame");
+  way(m.number, m.index, m.delivery);
+  object_at(way, m.inbox);
+  way.text(m.reader, name_bytes_max, "the reader");
+}
+
+void fields(auto& way, Is<PeerCancel> auto& m) {
+  way.begins("cancellation of a member");
+  way.choice(m.what, PeerCancel::What::receive, "what");
+  way(m.number);
+}
+
+void fields(auto& way, Is<PeerDeliver> auto& m) {
+  way.begins("delivery of a member");
+  way(m.delivery, m.rows, m.arrow, m.offer);
+  object_at(way, m.object);
+}
+
+void fields(auto& way, Is<PeerList> auto& m) {
+  way.begins("list of a member");
+  way(m.user, m.after);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerDrop> auto& m) {
+  way.begins("drop of a member");
+  way(m.user);
+  globs(way, m);
+}
+
+void fields(auto& way, Is<PeerStepEnd> auto& m) {
+  way.begins("end of step of a member");
+  way(m.user, m.rank, m.ranks);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.row_key, key_bytes_max, the_row_key);
+}
+
+void fields(auto& way, Is<PeerDefine> auto& m) {
+  way.begins("definition of a member");
+  way(m.user);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+}
+
+void fields(auto& way, Is<PeerCompare> auto& m) {
+  way.begins("comparison of a member");
+  way(m.user, m.view);
+  way.text(m.reader, name_bytes_max, "the reader");
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.bytes(m.digests);
+}
+Status check(const PeerCompare& m) {
+  if (m.digests.size() == compared_parts * 8) return {};
+  return fail(Error::protocol, "comparison of a member: digests of {} bytes, there are {} of 8", m.digests.size(), compared_parts);
+}
+
+void fields(auto& way, Is<PostTable> auto& m) {
+  way.begins("table post");
+  way(m.table.region, m.table.generation, m.table.offset, m.table.length);
+}
+Status check(const PostTable& m) {
+  if (m.table.length > member_table_bytes_max)
+    return fail(Error::too_large, "a table of members of {} bytes, at most {} are allowed", m.table.length,
+                member_table_bytes_max);
+  return {};
+}
+
+void fields(auto& way, Is<MemberTable> auto& m) {
+  way.begins("table of members");
+  way.text(m.sender, name_bytes_max, "the sender's name");
+  way.each(m.entries, [&way](auto& entry) {
+    way.choice(entry.state, MemberEntry::State::dead, "state");
+    way(entry.incarnation, entry.process, entry.beats);
+    way.text(entry.name, name_bytes_max, "a member's name");
+    way.text(entry.address, name_bytes_max, "a member's address");
+    way.text(entry.http, name_bytes_max, "a member's HTTP address");
+  });
+}
+Status check(const MemberTable& m) {
+  if (m.entries.size() > members_max)
+    return fail(Error::too_large, "a table of {} members, at most {} are allowed", m.entries.size(), members_max);
+  for (const MemberEntry& entry : m.entries)
+    if (entry.name.empty()) return fail(Error::protocol, "table of members: one has no name");
+  return {};
+}
+
+}  // namespace
+
+OFFPATH_PEER_MESSAGES(OFFPATH_DEFINE_CODING)
+
+}  // namespace offpath::wire

@@ -1,0 +1,60 @@
+// What the agent answers. A task is answered by TaskDone (wire/messages/task_messages.h).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "wire/coding.h"
+
+namespace offpath::wire {
+
+inline constexpr std::uint32_t any_reply = 0xFFFF'FFFFu;  // in Failed: no stream is concerned
+
+struct Failed {
+  std::uint32_t stream;  // any_reply where no stream is concerned
+  Error code;
+  std::string_view message;
+};
+
+struct Opened {
+  std::uint32_t stream;
+  std::uint64_t charge_base;  // see charge below
+};
+
+struct Probed {
+  std::int64_t seen_ns;
+};
+
+struct Got {
+  enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered, enclosed } how;
+  bool arrow;
+  std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
+  std::uint64_t length;  // bytes of the object
+  std::uint64_t rows;
+  Bytes bytes{};         // where it is enclosed: the object
+};
+
+struct ListedEntry {
+  std::uint64_t sequence;
+  std::uint64_t bytes;
+  std::uint64_t rows;
+  std::string_view row_key;
+  std::string_view column_key;
+};
+
+struct Listed {
+  bool more;
+  std::vector<ListedEntry> entries;
+};
+
+struct Done {
+  std::uint64_t value;
+};
+
+#define OFFPATH_REPLY_MESSAGES(X) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+OFFPATH_REPLY_MESSAGES(OFFPATH_DECLARE_CODING)
+
+}  // namespace offpath::wire

@@ -1,0 +1,29 @@
+#include "wire/messages/tcp_messages.h"
+
+#include "wire/messages/message_fields.h"
+
+namespace offpath::wire {
+namespace {
+
+void fields(auto& way, Is<TcpOpen> auto& m) {
+  way.begins("opening of TCP connections");
+  object_at(way, m.memory);
+  way(m.version, m.wish_slots, m.news_slots, m.flows);
+}
+
+void fields(auto& way, Is<TcpClose> auto& m) {
+  way.begins("end of TCP connections");
+  way(m.version);
+}
+
+void fields(auto& way, Is<TcpSlowPathOpen> auto& m) {
+  way.begins("opening of a slow path of TCP");
+  object_at(way, m.memory);
+  way(m.version, m.ring_bytes);
+}
+
+}  // namespace
+
+OFFPATH_TCP_MESSAGES(OFFPATH_DEFINE_CODING)
+
+}  // namespace offpath::wire
